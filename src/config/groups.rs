@@ -1,0 +1,399 @@
+//! The `[[group]]` tables: the array in, groups and their nodes out, every mistake noted. What EC2 does not take together is
+//! `combinations.rs`' to say; this module points at it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use super::combinations::{ALLOCATION_STRATEGIES, conflicts};
+use super::index::index;
+use super::reader::{REQUIRED, Reader, SECTION, Section, Span};
+use super::settings::NodeIndex;
+use super::words::{choices, nearest};
+use crate::model::failure::BackoffTimes;
+use crate::model::hostlist;
+use crate::model::instance::tag;
+use crate::model::policy::{LaunchPolicy, OnExisting, Strategy};
+use crate::model::recipe::{Api, Capacity, Group, LaunchTemplate, Recipe};
+
+/// A fleet has 10,000 instances at most (aws-facts A.2).
+const MAX_BATCH: u64 = 10_000;
+/// Longer than a week is a mistake: a group that is to stay off is taken out.
+const MAX_BACKOFF: Duration = Duration::from_hours(7 * 24);
+/// EC2 takes 50 tags per resource; eight are kept for our own.
+const MAX_TAGS: usize = 50 - 8;
+/// Characters of a tag's key and value (EC2 user guide, tag restrictions).
+const MAX_TAG_KEY: usize = 128;
+const MAX_TAG_VALUE: usize = 256;
+/// CreateFleet refuses a spot price of 0.001 or less (aws-facts A.2).
+const LEAST_PRICE: f64 = 0.001;
+/// US dollars an hour; above every list price, so more is a slip of the decimal point.
+const MOST_PRICE: f64 = 1000.0;
+
+const NO_GROUP: &str = "add a [[group]] section with name, nodes and launch_template";
+
+/// Reads `[[group]]`; the groups that are whole, and which node belongs to which.
+pub(crate) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, base: &LaunchPolicy, limit: usize) -> (Vec<Group>, NodeIndex) {
+    let mut groups = Vec::new();
+    let mut lists = Vec::new();
+    let mut names: Vec<(String, Span)> = Vec::new();
+    let mut places = Vec::new();
+    for (table, span) in tables(root) {
+        let section = reader.section("group", Some(table), span.clone());
+        let read = group(reader, &section, base);
+        let nodes_span = section.value_span("nodes").unwrap_or(span);
+        if let Some((name, span)) = name(&section) {
+            match names.iter().find(|(other, _)| *other == name) {
+                Some((_, other)) => {
+                    let line = reader.line(other);
+                    reader.mistake(span, format!("two groups are called {name:?}; the other is in line {line}"), "give each group a name of its own");
+                }
+                None => names.push((name, span)),
+            }
+        }
+        let list = expand(reader, &section, limit);
+        section.finish();
+        let Some(group) = read else { continue };
+        groups.push(group);
+        lists.push(list);
+        places.push(nodes_span);
+    }
+    let (node_group, overlaps) = index(lists);
+    for overlap in overlaps {
+        let (first, second) = (&groups[overlap.first].name, &groups[overlap.second].name);
+        reader.mistake(
+            places[overlap.second].clone(),
+            format!("groups {first:?} and {second:?} both have {}", overlap.shown()),
+            format!("a node belongs to one group: take it out of one of them ({first:?} is in line {})", reader.line(&places[overlap.first])),
+        );
+    }
+    (groups, node_group)
+}
+
+/// The tables of the array, each with its place.
+fn tables<'r, 't>(root: &Section<'r, 't>) -> Vec<(&'r DeTable<'t>, Span)> {
+    let Some(value) = root.value("group", SECTION) else {
+        root.require("group", NO_GROUP);
+        return Vec::new();
+    };
+    match value.get_ref() {
+        DeValue::Array(array) if array.iter().all(|element| element.get_ref().is_table()) => {
+            if array.is_empty() {
+                root.require("group", NO_GROUP);
+            }
+            array.iter().filter_map(|element| Some((element.get_ref().as_table()?, element.span()))).collect()
+        }
+        DeValue::Table(table) => {
+            root.wrong_type("group", value, "an array of tables", "write [[group]] with two brackets");
+            // Its keys are looked at all the same.
+            vec![(table, value.span())]
+        }
+        _ => {
+            root.wrong_type("group", value, "an array of tables", "write a [[group]] section for each group");
+            Vec::new()
+        }
+    }
+}
+
+/// The name without a judgement, for the comparison with other groups.
+fn name(section: &Section<'_, '_>) -> Option<(String, Span)> {
+    let value = section.value("name", REQUIRED)?;
+    Some((value.get_ref().as_str()?.to_owned(), value.span()))
+}
+
+fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, base: &LaunchPolicy) -> Option<Group> {
+    let name = section.checked("name", REQUIRED, "\"c5\"", |text| check_name(text, 100));
+    if name.is_none() && !section.is_bad("name") {
+        section.require("name", "add name = \"c5\"");
+    }
+    let launch_template = launch_template(reader, section);
+    let recipe = Recipe {
+        api: section.choice("api", Api::RunInstances, &[("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)]),
+        launch_template: launch_template.clone().unwrap_or_else(no_template),
+        instance_types: section.texts("instance_types", "\"c5.large\"", check_type),
+        subnets: section.texts("subnets", "\"subnet-0123456789abcdef0\"", check_subnet),
+        capacity: section.choice(
+            "capacity",
+            Capacity::OnDemand,
+            &[("on-demand", Capacity::OnDemand), ("spot", Capacity::Spot), ("capacity-block", Capacity::CapacityBlock)],
+        ),
+        allocation_strategy: section.checked("allocation_strategy", "EC2's own", "\"lowest-price\"", check_allocation),
+        max_price: section.number("max_price", None, LEAST_PRICE, MOST_PRICE),
+        tags: tags(reader, section),
+    };
+    section.inherits.set(true);
+    let launch = launch_policy(section, base);
+    section.inherits.set(false);
+    for conflict in conflicts(&recipe, &launch) {
+        if conflict.keys.iter().any(|key| section.is_bad(key)) {
+            continue; // the conflict may be with a default that stands in for a wrong value
+        }
+        let span = conflict.keys.iter().find_map(|key| section.value_span(key)).unwrap_or_else(|| section.span.clone());
+        reader.mistake(span, conflict.message, conflict.help);
+    }
+    // An incomplete group takes part in nothing else; its mistakes are noted.
+    let nodes = section.value("nodes", REQUIRED)?.get_ref().as_str()?.to_owned();
+    Some(Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes, recipe, launch })
+}
+
+fn no_template() -> LaunchTemplate {
+    LaunchTemplate { name: None, id: None, version: String::new() }
+}
+
+/// The launch settings, of `[launch]` (over the built-in ones) or of a group (over those of `[launch]`).
+pub(crate) fn launch_policy(section: &Section<'_, '_>, base: &LaunchPolicy) -> LaunchPolicy {
+    let backoff = |key, base| section.duration(key, base, Duration::ZERO..=MAX_BACKOFF);
+    LaunchPolicy {
+        strategy: section.choice(
+            "strategy",
+            base.strategy,
+            &[("best-effort", Strategy::BestEffort), ("all-or-nothing", Strategy::AllOrNothing)],
+        ),
+        batch_size: size(section.integer("batch_size", base.batch_size as u64, 1..=MAX_BATCH)),
+        on_existing: section.choice("on_existing", base.on_existing, &[("replace", OnExisting::Replace), ("reboot", OnExisting::Reboot)]),
+        node_tags: section.boolean("node_tags", base.node_tags),
+        backoff: BackoffTimes {
+            capacity: backoff("backoff_capacity", base.backoff.capacity),
+            quota: backoff("backoff_quota", base.backoff.quota),
+            configuration: backoff("backoff_configuration", base.backoff.configuration),
+        },
+    }
+}
+
+/// A number whose range has been checked, as a size.
+pub(crate) fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The names behind `nodes`; empty after a mistake.
+fn expand(reader: &Reader<'_>, section: &Section<'_, '_>, limit: usize) -> Vec<String> {
+    let example = "\"c5-[1-100]\"";
+    let Some(value) = section.value("nodes", REQUIRED) else {
+        section.require("nodes", format!("add nodes = {example}"));
+        return Vec::new();
+    };
+    if value.get_ref().is_array() {
+        section.wrong_type("nodes", value, "a string", "write one host list: \"a-[1-10],b-[1-10]\"");
+        return Vec::new();
+    }
+    // Blanks around a host list and line breaks in it are the host list's own affair.
+    let DeValue::String(text) = value.get_ref() else {
+        section.wrong_type("nodes", value, "a string", format!("write a host list such as {example}"));
+        return Vec::new();
+    };
+    match hostlist::expand(text, limit) {
+        Ok(expansion) if expansion.names.is_empty() => {
+            section.mistake("nodes", value.span(), "nodes names no node", format!("write a host list such as {example}"));
+            Vec::new()
+        }
+        Ok(expansion) => {
+            if let Some(twice) = expansion.duplicates.first() {
+                let more = match expansion.duplicates.len() {
+                    1 => String::new(),
+                    count => format!(" and {} more", count - 1),
+                };
+                section.mistake("nodes", value.span(), format!("nodes names {twice}{more} more than once"), "name each node once");
+            }
+            expansion.names
+        }
+        Err(error) => {
+            let at = reader.inside(&value.span(), error.position);
+            section.mistake("nodes", at..at + 1, format!("nodes: {}", error.problem), format!("write a host list such as {example}"));
+            Vec::new()
+        }
+    }
+}
+
+/// A name, or a table with a name or an id, and a version.
+fn launch_template<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<LaunchTemplate> {
+    const KEY: &str = "launch_template";
+    let example = "\"hpc-c5\", or { id = \"lt-0123456789abcdef0\", version = 3 }";
+    let value = section.value(KEY, REQUIRED);
+    let (table, span) = match value {
+        None => {
+            section.require(KEY, format!("add launch_template = {example}"));
+            (None, section.span.clone())
+        }
+        Some(value) => match value.get_ref() {
+            DeValue::String(text) if is_template_id(text) => {
+                section.mistake(KEY, value.span(), format!("launch_template {text:?} is an id; a plain string is a name"), format!("write {{ id = {text:?} }}"));
+                return None;
+            }
+            DeValue::String(_) => {
+                let (name, span) = section.text_of(KEY, value, "\"hpc-c5\"")?;
+                if let Err((message, help)) = check_template_name(&name) {
+                    section.mistake(KEY, span, format!("launch_template {name:?} {message}"), help);
+                    return None;
+                }
+                return Some(LaunchTemplate { name: Some(name), id: None, version: "$Default".to_owned() });
+            }
+            DeValue::Table(table) => (Some(table), value.span()),
+            _ => {
+                section.wrong_type(KEY, value, "a name or a table", format!("write {example}"));
+                return None;
+            }
+        },
+    };
+    let inner = reader.section("group.launch_template", table, span.clone());
+    let name = inner.checked("name", "one of the two", "\"hpc-c5\"", |text| check_template_name(text).map_err(|(message, help)| (format!("{text:?} {message}"), help)));
+    let id = inner.checked("id", "one of the two", "\"lt-0123456789abcdef0\"", |text| {
+        if is_template_id(text) {
+            return Ok(());
+        }
+        Err((format!("{text:?} is no launch template id"), "write lt- and its hexadecimal digits; a name goes under the key name".to_owned()))
+    });
+    let version = version(&inner);
+    let (name_given, id_given) = (inner.key_span("name"), inner.key_span("id"));
+    inner.finish();
+    if table.is_some() {
+        match (name_given, id_given) {
+            (None, None) => reader.mistake(span, "launch_template has neither name nor id", "add name = \"hpc-c5\", or the id"),
+            (Some(_), Some(id)) => reader.mistake(id, "launch_template has both name and id", "keep one of them"),
+            _ => {}
+        }
+    }
+    Some(LaunchTemplate { name, id, version: version? })
+}
+
+/// `$Default`, `$Latest` or a number, as a string or plain.
+fn version(section: &Section<'_, '_>) -> Option<String> {
+    let help = "write a number from 1, \"$Default\" or \"$Latest\"";
+    let Some(value) = section.value("version", "\"$Default\"") else { return Some("$Default".to_owned()) };
+    let text = match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+        DeValue::String(text) => text,
+        _ => {
+            section.wrong_type("version", value, "a number or a string", help);
+            return None;
+        }
+    };
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    if matches!(text, "$Default" | "$Latest") || (is_number && text.parse::<u64>().is_ok()) {
+        return Some(text.to_owned());
+    }
+    let help = match nearest(text.trim_start_matches('$'), ["Default", "Latest"]) {
+        Some(near) => format!("write \"${near}\""),
+        None => help.to_owned(),
+    };
+    section.mistake("version", value.span(), format!("version {text:?} does not exist"), help);
+    None
+}
+
+/// The tags of instances and volumes (R34).
+fn tags<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> BTreeMap<String, String> {
+    let mut tags = BTreeMap::new();
+    let Some(value) = section.value("tags", "{}") else { return tags };
+    let DeValue::Table(table) = value.get_ref() else {
+        section.wrong_type("tags", value, "a table", "write tags = { project = \"blue\" }");
+        return tags;
+    };
+    for (key, value) in table.iter() {
+        let name = &**key.get_ref();
+        let lower = name.to_ascii_lowercase();
+        let reserved = [("aws:", "EC2"), (tag::PREFIX, "these programs")].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
+        if let Some((prefix, owner)) = reserved {
+            reader.mistake(key.span(), format!("tag {name:?} is reserved: {owner} write the tags that begin with {prefix}"), "choose another key");
+            continue;
+        }
+        if name.is_empty() || name.chars().count() > MAX_TAG_KEY || name.contains(char::is_control) {
+            reader.mistake(key.span(), "a tag's key is plain text", format!("write 1 to {MAX_TAG_KEY} characters"));
+            continue;
+        }
+        match value.get_ref() {
+            // Unlike other strings, a tag may be empty or have blanks around it.
+            DeValue::String(text) if text.chars().count() <= MAX_TAG_VALUE && !text.contains(char::is_control) => {
+                tags.insert(name.to_owned(), text.to_string());
+            }
+            DeValue::String(_) => {
+                reader.mistake(value.span(), format!("the value of tag {name:?} is too long or no plain text"), format!("write at most {MAX_TAG_VALUE} characters"));
+            }
+            _ => {
+                section.text_of("tags", value, "\"blue\"");
+            }
+        }
+    }
+    if table.len() > MAX_TAGS {
+        section.mistake(
+            "tags",
+            section.key_span("tags").unwrap_or_else(|| value.span()),
+            format!("{} tags are too many; EC2 takes 50 for an instance and 8 are kept for these programs", table.len()),
+            format!("keep at most {MAX_TAGS}"),
+        );
+    }
+    tags
+}
+
+/// Names that go into tags, tag filters, reasons and file names: no blank, no wildcard, no slash.
+pub(crate) fn check_name(text: &str, most: usize) -> Result<(), (String, String)> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err((format!("{text:?} holds {bad:?}"), "write letters, digits, '.', '_' and '-' only".to_owned()));
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err((format!("{text:?} does not begin with a letter or digit"), "begin with a letter or digit".to_owned()));
+    }
+    if text.len() > most {
+        return Err((format!("has {} characters", text.len()), format!("write at most {most}")));
+    }
+    Ok(())
+}
+
+fn check_type(text: &str) -> Result<(), (String, String)> {
+    let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    match text.split_once('.') {
+        Some((family, size)) if part(family) && part(size) => Ok(()),
+        _ => Err(("is no instance type".to_owned(), "write a family and a size in lower case, such as \"c5.large\"".to_owned())),
+    }
+}
+
+fn check_subnet(text: &str) -> Result<(), (String, String)> {
+    match text.strip_prefix("subnet-") {
+        Some(id) if !id.is_empty() && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) => Ok(()),
+        _ => Err(("is no subnet id".to_owned(), "write an id such as \"subnet-0123456789abcdef0\"".to_owned())),
+    }
+}
+
+fn check_allocation(text: &str) -> Result<(), (String, String)> {
+    if ALLOCATION_STRATEGIES.contains(&text) {
+        return Ok(());
+    }
+    let help = match nearest(text, ALLOCATION_STRATEGIES) {
+        Some(near) => format!("write {near:?}"),
+        None => format!("write {}", choices(ALLOCATION_STRATEGIES)),
+    };
+    Err((format!("is {text:?}, which EC2 does not know"), help))
+}
+
+fn is_template_id(text: &str) -> bool {
+    text.strip_prefix("lt-").is_some_and(|id| id.len() >= 8 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)))
+}
+
+/// 3 to 128 letters, digits and `( ) . - / _` (EC2 API, CreateLaunchTemplate).
+fn check_template_name(text: &str) -> Result<(), (String, String)> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "()./_-".contains(c);
+    if (3..=128).contains(&text.len()) && text.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(("cannot be a launch template's name".to_owned(), "write 3 to 128 letters, digits and ( ) . - / _".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_names_and_types() {
+        assert!(is_template_id("lt-0123456789abcdef0") && !is_template_id("lt-mine") && !is_template_id("lt-"));
+        for good in ["c5.large", "u-6tb1.112xlarge", "c7gn.metal-48xl"] {
+            assert!(check_type(good).is_ok(), "{good}");
+        }
+        for bad in ["c5", "C5.large", "c5.", ".large", "c5.large, c5.xlarge"] {
+            assert!(check_type(bad).is_err(), "{bad}");
+        }
+        assert!(check_subnet("subnet-0a1b").is_ok() && check_subnet("eu-west-1a").is_err() && check_subnet("subnet-").is_err());
+        for (name, good) in [("c5", true), ("gpu_2.a-b", true), ("", false), ("-a", false), ("a*", false), ("a/b", false), ("é", false)] {
+            assert_eq!(check_name(name, 100).is_ok(), good, "{name}");
+        }
+    }
+}

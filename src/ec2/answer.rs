@@ -1,0 +1,166 @@
+//! EC2's answers in our words: the SDK's structures in, `Instance` and `Failure` out. Takes what is kept and drops the rest:
+//! an answer about 500 instances is a megabyte.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::types::{self, InstanceStateName};
+
+use super::codes::classify;
+use super::error::Ec2Error;
+use super::sentence::sentence;
+use crate::model::failure::{ErrorClass, Failure};
+use crate::model::instance::{Instance, InstanceState};
+use crate::model::round::LaunchRequest;
+use crate::model::time::Timestamp;
+
+/// `None` for an entry without an id, which names nothing.
+pub(super) fn instance(from: types::Instance) -> Option<Instance> {
+    let id = from.instance_id.filter(|id| !id.is_empty())?;
+    let primary = from.network_interfaces.unwrap_or_default().into_iter().find(is_primary);
+    let (ip, dns) = primary.map_or((None, None), |card| (card.private_ip_address, card.private_dns_name));
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Some(Instance {
+        id,
+        state: from.state.and_then(|state| state.name).map_or(InstanceState::Unknown, |name| state(&name)),
+        private_ip: filled(ip).or_else(|| filled(from.private_ip_address)),
+        hostname: filled(dns).or_else(|| filled(from.private_dns_name)).map(first_label),
+        instance_type: from.instance_type.map(|kind| kind.as_str().to_owned()),
+        zone: from.placement.and_then(|placement| placement.availability_zone),
+        subnet: filled(from.subnet_id),
+        launch_time: from.launch_time.and_then(|time| u64::try_from(time.secs()).ok()).map(Timestamp::from_secs),
+        tags: from.tags.unwrap_or_default().into_iter().filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect(),
+    })
+}
+
+/// EC2 lists an instance's interfaces in any order; the one that the host's own address is on has card 0 and device 0.
+fn is_primary(card: &types::InstanceNetworkInterface) -> bool {
+    card.attachment
+        .as_ref()
+        .is_some_and(|at| at.device_index == Some(0) && at.network_card_index.unwrap_or_default() == 0)
+}
+
+pub(super) fn state(name: &InstanceStateName) -> InstanceState {
+    match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Running => InstanceState::Running,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        _ => InstanceState::Unknown,
+    }
+}
+
+fn first_label(name: String) -> String {
+    match name.split_once('.') {
+        Some((label, _)) => label.to_owned(),
+        None => name,
+    }
+}
+
+/// A fleet's instances (ids only; type, subnet and zone as far as told) and its errors.
+///
+/// A fleet of nothing in which a request was throttled is a throttled call, whatever else is in the list: EC2 had capacity
+/// somewhere and was not asked. Its client token is spent, for EC2 would answer the same fleet of nothing again.
+pub(super) fn fleet(
+    operation: &'static str,
+    from: CreateFleetOutput,
+    request: &LaunchRequest,
+    request_id: Option<&str>,
+) -> Result<(Vec<Instance>, Vec<Failure>), Ec2Error> {
+    let tags: BTreeMap<String, String> = request.tags.iter().cloned().collect();
+    let instances: Vec<Instance> =
+        from.instances.unwrap_or_default().into_iter().flat_map(|group| fleet_group(group, &tags)).collect();
+    let mut errors: Vec<Failure> = Vec::new();
+    let mut throttled = None;
+    for error in from.errors.unwrap_or_default() {
+        let (code, message) = (error.error_code.unwrap_or_default(), error.error_message.unwrap_or_default());
+        let class = classify(&code, None);
+        if class == ErrorClass::Throttled && throttled.is_none() {
+            throttled = Some((code.clone(), message.clone()));
+        }
+        let context = error.launch_template_and_overrides.and_then(|used| used.overrides).map(asked).unwrap_or_default();
+        let sentence = sentence(&code, class, &message, &context);
+        let failure = Failure { code, class, sentence, request_id: request_id.map(str::to_owned) };
+        if !errors.contains(&failure) {
+            errors.push(failure);
+        }
+    }
+    match throttled {
+        Some((code, message)) if instances.is_empty() => {
+            let mut error = Ec2Error::new(operation, &code, ErrorClass::Throttled, message);
+            error.request_id = request_id.map(str::to_owned);
+            error.token_spent = true;
+            Err(error)
+        }
+        _ => Ok((instances, errors)),
+    }
+}
+
+fn fleet_group(group: types::CreateFleetInstance, tags: &BTreeMap<String, String>) -> Vec<Instance> {
+    let used = group.launch_template_and_overrides.and_then(|used| used.overrides);
+    let (used_subnet, used_zone) = used.map_or((None, None), |used| (used.subnet_id, used.availability_zone));
+    let (subnet, zone) = (group.subnet_id.or(used_subnet), group.availability_zone.or(used_zone));
+    let instance_type = group.instance_type.map(|kind| kind.as_str().to_owned());
+    let one = |id| Instance {
+        id,
+        state: InstanceState::Pending,
+        private_ip: None,
+        hostname: None,
+        instance_type: instance_type.clone(),
+        zone: zone.clone(),
+        subnet: subnet.clone(),
+        launch_time: None,
+        tags: tags.clone(),
+    };
+    group.instance_ids.unwrap_or_default().into_iter().filter(|id| !id.is_empty()).map(one).collect()
+}
+
+/// `c5.large in subnet-1`
+fn asked(from: types::FleetLaunchTemplateOverrides) -> String {
+    let place = from.subnet_id.or(from.availability_zone);
+    match (from.instance_type, place) {
+        (Some(kind), Some(place)) => format!("{} in {place}", kind.as_str()),
+        (Some(kind), None) => kind.as_str().to_owned(),
+        (None, Some(place)) => place,
+        (None, None) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use aws_sdk_ec2::types::builders::InstanceNetworkInterfaceBuilder;
+    use aws_sdk_ec2::types::{InstanceNetworkInterface, InstanceNetworkInterfaceAttachment};
+
+    use super::*;
+
+    fn card(card: i32, device: i32, ip: &str) -> InstanceNetworkInterface {
+        let at = InstanceNetworkInterfaceAttachment::builder().network_card_index(card).device_index(device).build();
+        let named = InstanceNetworkInterfaceBuilder::default().private_ip_address(ip);
+        named.private_dns_name(format!("ip-{}.ec2.internal", ip.replace('.', "-"))).attachment(at).build()
+    }
+
+    #[test]
+    fn r24_address_and_name_come_from_the_primary_interface() {
+        let cards = [card(1, 1, "10.0.0.9"), card(0, 1, "10.0.0.8"), card(0, 0, "10.0.0.5"), card(1, 0, "10.0.0.7")];
+        for turn in 0..cards.len() {
+            let mut shuffled = cards.to_vec();
+            shuffled.rotate_left(turn);
+            let told = types::Instance::builder().instance_id("i-1").private_ip_address("10.0.0.9").private_dns_name("ip-10-0-0-9.x");
+            let instance = instance(told.set_network_interfaces(Some(shuffled)).build()).unwrap();
+            assert_eq!(instance.private_ip.as_deref(), Some("10.0.0.5"));
+            assert_eq!(instance.hostname.as_deref(), Some("ip-10-0-0-5"));
+        }
+    }
+
+    #[test]
+    fn without_interfaces_the_top_level_counts_and_empty_is_absent() {
+        let told = types::Instance::builder().instance_id("i-1").private_ip_address("10.0.0.9").private_dns_name("");
+        let seen = instance(told.build()).unwrap();
+        assert_eq!((seen.private_ip.as_deref(), seen.hostname), (Some("10.0.0.9"), None));
+        assert_eq!(seen.state, InstanceState::Unknown);
+        assert!(instance(types::Instance::builder().build()).is_none());
+    }
+}

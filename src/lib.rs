@@ -1,0 +1,16 @@
+//! slurm-ec2: the programs that Slurm's power saving calls, for Amazon EC2.
+//!
+//! Read `programs/resume.rs` first: it is the story; `plan/` decides, `ec2/`, `slurm/` and `store/` are the doors to the outside.
+
+mod clock;
+mod config;
+mod ec2;
+mod error;
+mod log;
+mod model;
+mod plan;
+mod programs;
+mod slurm;
+mod store;
+
+pub use programs::{admin_main, resume_fail_main, resume_main, suspend_main};

@@ -1,0 +1,133 @@
+//! The log: one file per program in `[log] dir`, text or JSON, every line with time and pid. Short-lived programs write
+//! synchronously (they may be killed at any time). A folder that cannot be written means stderr, never a failure.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use tracing::Level;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormattedFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::clock;
+use crate::config::settings::{LogFormat, LogSettings};
+
+/// Starts logging for `program`. `verbose` also writes to stderr (1 = info, 2 = debug); errors go to stderr in any case.
+pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
+    let file = open(program, &settings.dir);
+    let stderr_level = match (verbose, &file) {
+        (0, Ok(_)) => Level::ERROR,
+        (0, Err(_)) => settings.level,
+        (1, _) => Level::INFO,
+        _ => Level::DEBUG,
+    };
+    let level = settings.level.max(if verbose > 1 { Level::DEBUG } else { settings.level });
+    let problem = file.as_ref().err().map(|error| format!("{}: {error}", settings.dir.display()));
+    let file_layer = file.ok().map(|appender| {
+        let writer = std::sync::Mutex::new(appender);
+        match settings.format {
+            LogFormat::Text => tracing_subscriber::fmt::layer()
+                .event_format(Line)
+                .with_ansi(false)
+                .with_writer(writer)
+                .with_filter(LevelFilter::from_level(level))
+                .boxed(),
+            LogFormat::Json => tracing_subscriber::fmt::layer()
+                .json()
+                .flatten_event(true)
+                .with_target(false)
+                .with_span_list(false)
+                .with_timer(Rfc3339)
+                .with_writer(writer)
+                .with_filter(LevelFilter::from_level(level))
+                .boxed(),
+        }
+    });
+    let ansi = io::stderr().is_terminal();
+    let stderr_layer = tracing_subscriber::fmt::layer()
+        .event_format(Line)
+        .with_ansi(ansi)
+        .with_writer(|| Forgiving(io::stderr()))
+        .with_filter(LevelFilter::from_level(stderr_level));
+    let only_ours = tracing_subscriber::filter::filter_fn(|meta| {
+        // The SDK and the HTTP stack log much at debug; theirs only from warnings up.
+        meta.target().starts_with("slurm_ec2") || *meta.level() <= Level::WARN
+    });
+    let mut layers: Vec<Box<dyn Layer<Registry> + Send + Sync>> = vec![stderr_layer.boxed()];
+    layers.extend(file_layer);
+    let subscriber = Registry::default().with(layers.with_filter(only_ours));
+    // A second start (tests) keeps the first.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    if let Some(problem) = problem {
+        tracing::warn!("log folder cannot be written, logging to stderr: {problem}");
+    }
+}
+
+/// `<dir>/<program>.log`, appended; the folder is made when it is missing.
+fn open(program: &str, dir: &Path) -> io::Result<tracing_appender::rolling::RollingFileAppender> {
+    std::fs::create_dir_all(dir)?;
+    let name = format!("{program}.log");
+    // The appender prints its own text and falls back in its own way: find out first.
+    std::fs::OpenOptions::new().create(true).append(true).open(dir.join(&name))?;
+    tracing_appender::rolling::Builder::new()
+        .rotation(tracing_appender::rolling::Rotation::NEVER)
+        .filename_prefix(name)
+        .build(dir)
+        .map_err(io::Error::other)
+}
+
+/// A closed stderr is not an error (22.05 starts programs without one).
+struct Forgiving<W>(W);
+
+impl<W: Write> Write for Forgiving<W> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Ok(self.0.write(buf).unwrap_or(buf.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.0.flush();
+        Ok(())
+    }
+}
+
+struct Rfc3339;
+
+impl tracing_subscriber::fmt::time::FormatTime for Rfc3339 {
+    fn format_time(&self, w: &mut Writer<'_>) -> std::fmt::Result {
+        write!(w, "{}", millis(clock::now()))
+    }
+}
+
+/// Always three digits, so that columns line up.
+fn millis(now: crate::model::time::Timestamp) -> impl std::fmt::Display {
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + std::time::Duration::from_millis(now.millis()))
+}
+
+/// `2026-11-29T12:00:00.000Z INFO 4711 launch=… : message key=value`
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &tracing::Event<'_>) -> std::fmt::Result {
+        write!(writer, "{} {:5} [{}", millis(clock::now()), event.metadata().level(), std::process::id())?;
+        if let Some(scope) = ctx.event_scope() {
+            for span in scope.from_root() {
+                let extensions = span.extensions();
+                if let Some(fields) = extensions.get::<FormattedFields<N>>()
+                    && !fields.is_empty()
+                {
+                    write!(writer, " {fields}")?;
+                }
+            }
+        }
+        write!(writer, "] ")?;
+        ctx.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}

@@ -1,0 +1,159 @@
+//! Why a node failed: the code that Slurm's reason carries, and the class that says what to do about it.
+
+use std::time::Duration;
+
+/// What an error of EC2 asks of us. `ec2/codes.rs` holds the table code → class (aws-facts A.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ErrorClass {
+    /// Throttled: repeat with growing pauses and the same client token.
+    Throttled,
+    /// A passing fault of the service before anything was done: repeat with the same client token.
+    Transient,
+    /// The answer was lost (timeout, broken connection, 5xx after sending): repeat with the same client token.
+    Ambiguous,
+    /// No capacity now: never repeated in place.
+    Capacity,
+    /// An account limit: lasts until usage drops or the limit rises.
+    Quota,
+    /// Too many instances for one request: halve and repeat.
+    Split,
+    /// This type or zone cannot do it; another may.
+    ZoneOrType,
+    /// Capacity Block not open yet, or a reservation that cannot be used.
+    Reservation,
+    /// Never succeeds until a person changes something.
+    Configuration,
+    /// Credentials or permissions.
+    Identity,
+    /// The client token is spent: repeat with a new one, recorded first.
+    TokenSpent,
+    /// Nothing known: not repeated.
+    Other,
+}
+
+impl ErrorClass {
+    /// Repeat the very same request (same client token)?
+    pub(crate) fn is_retryable(self) -> bool {
+        matches!(self, Self::Throttled | Self::Transient | Self::Ambiguous)
+    }
+
+    /// Key under which a group's back-off is configured and kept; `None` = no back-off for this class.
+    pub(crate) fn backoff_kind(self) -> Option<BackoffKind> {
+        match self {
+            Self::Capacity | Self::ZoneOrType | Self::Reservation => Some(BackoffKind::Capacity),
+            Self::Quota | Self::Split => Some(BackoffKind::Quota),
+            Self::Configuration | Self::Identity => Some(BackoffKind::Configuration),
+            Self::Throttled | Self::Transient | Self::Ambiguous | Self::TokenSpent | Self::Other => None,
+        }
+    }
+}
+
+/// The three back-off times of `[launch]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BackoffKind {
+    Capacity,
+    Quota,
+    Configuration,
+}
+
+/// Why a node is given up: what Slurm's reason and the log say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// EC2's own code where there is one (`InsufficientInstanceCapacity`), else one of ours (`codes` below).
+    pub(crate) code: String,
+    pub(crate) class: ErrorClass,
+    /// One sentence for the job's owner, without the code.
+    pub(crate) sentence: String,
+    /// EC2's request id, for the log.
+    pub(crate) request_id: Option<String>,
+}
+
+/// Codes of our own, for what EC2 has no word for.
+pub(crate) mod codes {
+    /// Fewer instances than asked and no error at all (R08: the only case for the catch-all).
+    pub(crate) const LIMITED: &str = "LimitedInstanceCapacity";
+    /// The node belongs to no configured group.
+    pub(crate) const UNKNOWN_NODE: &str = "NodeNotConfigured";
+    /// The instance never showed a private address.
+    pub(crate) const NO_ADDRESS: &str = "NoPrivateAddress";
+    /// slurmctld refused the update of the node's address.
+    pub(crate) const REFUSED: &str = "SlurmRefusedNode";
+    /// The run's deadline or a SIGTERM came before the launch was done.
+    pub(crate) const DEADLINE: &str = "LaunchDeadline";
+    /// EC2 could not be reached.
+    pub(crate) const UNREACHABLE: &str = "Ec2Unreachable";
+    /// The configuration or the state folder cannot be used.
+    pub(crate) const CONFIGURATION: &str = "ConfigurationError";
+    pub(crate) const STATE: &str = "StateError";
+}
+
+impl Failure {
+    /// The text of the node's `Reason`: one short line (slurm-facts D.3), no quotes, no control characters.
+    pub(crate) fn reason(&self, next: &str) -> String {
+        let mut text = format!("(Code:{}){}", self.code, self.sentence);
+        if !next.is_empty() {
+            text.push_str("; ");
+            text.push_str(next);
+        }
+        let clean: String = text.chars().map(|c| if c.is_control() || c == '"' { ' ' } else { c }).collect();
+        if clean.len() > MAX_REASON {
+            let mut cut = MAX_REASON - 3;
+            while !clean.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            format!("{}...", &clean[..cut])
+        } else {
+            clean
+        }
+    }
+}
+
+/// Bytes of a reason: short enough for one line of `sinfo -R`'s long form, long enough for EC2's sentence.
+const MAX_REASON: usize = 300;
+
+/// A group that is left alone for a while because launches failed (kept in the state folder).
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Backoff {
+    pub(crate) code: String,
+    pub(crate) kind: BackoffKind,
+    pub(crate) sentence: String,
+    pub(crate) until: super::time::Timestamp,
+}
+
+/// How long a group is left alone, by kind; zero = not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackoffTimes {
+    pub(crate) capacity: Duration,
+    pub(crate) quota: Duration,
+    pub(crate) configuration: Duration,
+}
+
+impl BackoffTimes {
+    pub(crate) fn of(&self, kind: BackoffKind) -> Duration {
+        match kind {
+            BackoffKind::Capacity => self.capacity,
+            BackoffKind::Quota => self.quota,
+            BackoffKind::Configuration => self.configuration,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_short_line() {
+        let failure = Failure {
+            code: "InsufficientInstanceCapacity".into(),
+            class: ErrorClass::Capacity,
+            sentence: format!("no \"capacity\"\nin eu-west-1a {}", "é".repeat(400)),
+            request_id: None,
+        };
+        let reason = failure.reason("tried again in 10m");
+        assert!(reason.starts_with("(Code:InsufficientInstanceCapacity)no  capacity  in eu-west-1a"), "{reason}");
+        assert!(reason.len() <= MAX_REASON && !reason.contains(['"', '\n']), "{reason}");
+    }
+}

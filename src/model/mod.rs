@@ -1,0 +1,11 @@
+//! The nouns: values that every other module speaks in. Text in, values out, and back. No decisions, no I/O.
+
+pub(crate) mod failure;
+pub(crate) mod hostlist;
+pub(crate) mod instance;
+pub(crate) mod mapping;
+pub(crate) mod policy;
+pub(crate) mod recipe;
+pub(crate) mod resume_file;
+pub(crate) mod round;
+pub(crate) mod time;

@@ -1,0 +1,73 @@
+//! The doors and limits of one run, handed to every step of a story.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::startup::Limits;
+use crate::clock;
+use crate::config::settings::Settings;
+use crate::ec2::sdk::Ec2;
+use crate::model::instance::{Instance, tag};
+use crate::model::policy::Daemon;
+use crate::model::time::Timestamp;
+use crate::slurm::scontrol::Scontrol;
+use crate::store::backoff::Backoffs;
+use crate::store::file::FileStore;
+use crate::store::heartbeat::heartbeat_age;
+
+/// The longest a program waits for the mapping's lock; it is held for milliseconds.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(20);
+
+/// A heartbeat older than this means that no clustermgtd runs (its loop is one minute).
+const HEARTBEAT_FRESH: Duration = Duration::from_mins(3);
+
+/// An instance id that EC2 does not know is believed gone only at this age: a younger one may just not be visible yet.
+pub(crate) const YOUNG: Duration = Duration::from_mins(10);
+
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) store: FileStore,
+    pub(crate) ec2: Ec2,
+    pub(crate) slurm: Scontrol,
+    pub(crate) limits: Limits,
+    /// This run's id: tag, log field, name of its record.
+    pub(crate) launch: String,
+    /// When this run was asked, by our clock.
+    pub(crate) begun: Timestamp,
+    pub(crate) begun_at: Instant,
+    pub(crate) interactive: bool,
+}
+
+impl Context {
+    /// Is there a clustermgtd that brings failed nodes back?
+    pub(crate) fn daemon_runs(&self) -> bool {
+        match self.settings.run.daemon {
+            Daemon::Yes => true,
+            Daemon::No => false,
+            Daemon::Auto => heartbeat_age(&self.settings.state_dir, clock::now()).is_some_and(|age| age <= HEARTBEAT_FRESH),
+        }
+    }
+
+    pub(crate) fn backoffs(&self) -> Backoffs {
+        Backoffs::in_folder(self.store.dir())
+    }
+
+    /// Launched by this state folder? Others' instances are never touched.
+    pub(crate) fn is_ours(&self, instance: &Instance) -> bool {
+        let has = |key: &str, value: &str| instance.tags.get(key).map(String::as_str) == Some(value);
+        has(tag::CLUSTER, &self.settings.cluster) && has(tag::STATE, self.store.state_id())
+    }
+
+    /// EC2's answer by id.
+    pub(crate) fn by_id(instances: Vec<Instance>) -> BTreeMap<String, Instance> {
+        instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect()
+    }
+}
+
+/// `20261129T120000Z-1f2e3d4c`: sorts by time, unique for ever.
+pub(crate) fn new_launch_id(now: Timestamp) -> Result<String, String> {
+    let mut random = [0u8; 4];
+    getrandom::fill(&mut random).map_err(|error| format!("no randomness from the kernel: {error}"))?;
+    let time: String = Timestamp::from_secs(now.secs()).to_string().chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    Ok(format!("{time}-{:08x}", u32::from_le_bytes(random)))
+}

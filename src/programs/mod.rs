@@ -1,0 +1,28 @@
+//! The story of each program: argv, environment and settings in, effects and an exit status out.
+
+mod admin;
+mod args;
+mod begin;
+mod claiming;
+mod commit;
+mod context;
+mod exit;
+mod launching;
+mod preview;
+mod rebuild;
+mod recovery;
+mod release;
+mod resume;
+mod resume_fail;
+mod run;
+mod startup;
+mod survey;
+mod suspend;
+mod telling;
+mod unmapped;
+mod unusable;
+
+pub use admin::main as admin_main;
+pub use resume::main as resume_main;
+pub use resume_fail::main as resume_fail_main;
+pub use suspend::main as suspend_main;

@@ -1,0 +1,111 @@
+//! `--dry-run` and `slurm-ec2 plan`: what a call would do, from the configuration and the mapping alone. Asks neither EC2 nor Slurm
+//! and changes nothing.
+
+use std::collections::BTreeMap;
+
+use super::exit::Exit;
+use super::{resume, startup};
+use crate::clock;
+use crate::config::settings::Settings;
+use crate::error::chain;
+use crate::model::failure::Backoff;
+use crate::model::hostlist;
+use crate::model::mapping::{Mapping, NodeState};
+use crate::plan::launch::{LaunchContext, batches, describe};
+use crate::store::backoff::Backoffs;
+use crate::store::file::FileStore;
+
+/// Prints the plan of `program` for `nodes`.
+pub(crate) fn show(program: &str, settings: &Settings, nodes: &[String]) -> Exit {
+    let (mapping, backoffs) = match read(settings) {
+        Ok(read) => read,
+        Err(error) => {
+            startup::complain(program, &error);
+            return Exit::Config;
+        }
+    };
+    let lines = if program == resume::PROGRAM { plan_resume(settings, &mapping, &backoffs, nodes) } else { plan_release(&mapping, nodes) };
+    for line in lines {
+        startup::say(&line);
+    }
+    Exit::Done
+}
+
+fn read(settings: &Settings) -> Result<(Mapping, BTreeMap<String, Backoff>), String> {
+    if !settings.state_dir.exists() {
+        return Ok((Mapping::new(&settings.cluster), BTreeMap::new()));
+    }
+    let store = FileStore::open_read_only(&settings.state_dir, &settings.cluster).map_err(|error| chain(&error))?;
+    let mapping = store.read().map_err(|error| chain(&error))?;
+    Ok((mapping, Backoffs::in_folder(store.dir()).active(clock::now()).unwrap_or_default()))
+}
+
+fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<String, Backoff>, nodes: &[String]) -> Vec<String> {
+    let (mut lines, mut unknown, mut launching) = (Vec::new(), Vec::new(), Vec::new());
+    let mut running = BTreeMap::new();
+    let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for node in nodes {
+        match (settings.group_of(node), mapping.nodes.get(node)) {
+            (None, _) => unknown.push(node),
+            (Some(_), Some(entry)) if entry.state == NodeState::Running => {
+                running.insert(node, entry.instance_id.clone().unwrap_or_default());
+            }
+            (Some(_), Some(_)) => launching.push(node),
+            (Some(group), None) => by_group.entry(&group.name).or_default().push(node.clone()),
+        }
+    }
+    let versions = BTreeMap::new();
+    let context = LaunchContext { cluster: &settings.cluster, state_id: "-", launch: "-", versions: &versions };
+    for group in &settings.groups {
+        let Some(names) = by_group.remove(group.name.as_str()) else { continue };
+        if let Some(backoff) = backoffs.get(&group.name) {
+            let nodes = hostlist::compress_sorted(&names);
+            lines.push(format!("fail    {:>6}  {nodes}  group {} rests until {}: {}", names.len(), group.name, backoff.until, backoff.code));
+            continue;
+        }
+        for batch in batches(group, &names, &context, 0) {
+            lines.push(format!(
+                "launch  {:>6}  {}  group {}: {} to {} instances, {}",
+                batch.nodes.len(),
+                hostlist::compress_sorted(&batch.nodes),
+                group.name,
+                batch.request.min_count(),
+                batch.request.count,
+                describe(&batch.request)
+            ));
+        }
+    }
+    for (node, id) in running {
+        lines.push(format!("look    {:>6}  {node}  mapped to {id}: left alone if it has registered, else replaced", 1));
+    }
+    if !launching.is_empty() {
+        let nodes = hostlist::compress_sorted(&launching);
+        lines.push(format!("wait    {:>6}  {nodes}  claimed by another run; launched if that run is dead", launching.len()));
+    }
+    if !unknown.is_empty() {
+        let nodes = hostlist::compress_sorted(&unknown);
+        lines.push(format!("fail    {:>6}  {nodes}  no [[group]] of {} names them", unknown.len(), settings.path.display()));
+    }
+    lines
+}
+
+fn plan_release(mapping: &Mapping, nodes: &[String]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut unmapped = Vec::new();
+    for node in nodes {
+        match mapping.nodes.get(node) {
+            Some(entry) => match &entry.instance_id {
+                Some(id) => lines.push(format!("terminate  {node}  {id}")),
+                None => lines.push(format!("cancel     {node}  its launch {}", entry.launch)),
+            },
+            None => unmapped.push(node),
+        }
+    }
+    if !unmapped.is_empty() {
+        lines.push(format!("look       {}  not mapped: Slurm and EC2 would be asked for an instance", hostlist::compress_sorted(&unmapped)));
+    }
+    for (id, condemned) in &mapping.condemned {
+        lines.push(format!("terminate  {id}  left over: {}", condemned.why));
+    }
+    lines
+}

@@ -1,0 +1,77 @@
+//! The mapping is missing: on a first start that is normal; else it is rebuilt from what Slurm and EC2 show, and nothing is
+//! terminated by it. Instances of our cluster's name that another state folder launched are reported and never touched.
+
+use super::context::{Context, LOCK_WAIT};
+use super::recovery;
+use super::survey;
+use crate::clock;
+use crate::error::chain;
+use crate::model::instance::{Instance, tag};
+use crate::slurm::show::SlurmNode;
+
+/// `true` = entries were made. An error means that nothing may be launched: without EC2's and Slurm's answers a node could get a
+/// second instance.
+pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
+    let filters = [(tag::CLUSTER.to_owned(), vec![context.settings.cluster.clone()])];
+    let instances = match context.ec2.describe_tagged(&filters, true).await {
+        Ok(instances) => instances,
+        // Not allowed, or not there: a launch would tell. A first start has nothing to rebuild from.
+        Err(error) if context.store.is_new() => {
+            tracing::warn!("EC2 does not tell whether the cluster has instances already: {}", chain(&error));
+            return Ok(false);
+        }
+        Err(error) => return Err(format!("the mapping is missing and EC2 does not tell which instances there are: {}", chain(&error))),
+    };
+    let (ours, others): (Vec<_>, Vec<_>) = instances.into_iter().partition(|instance| context.is_ours(instance));
+    if !others.is_empty() {
+        let ids: Vec<&str> = others.iter().map(|instance| instance.id.as_str()).take(20).collect();
+        tracing::warn!(
+            count = others.len(),
+            instances = ids.join(","),
+            "instances of cluster {} were launched by another state folder: they are left alone; terminate them by hand if nobody uses them",
+            context.settings.cluster
+        );
+    }
+    if ours.is_empty() {
+        return Ok(false);
+    }
+    let names: Vec<String> = {
+        let mut names: Vec<String> = context.settings.node_group.0.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    };
+    let Some(nodes) = survey::show(context, &names).await else {
+        return Err("the mapping is missing while instances run, and slurmctld does not tell which nodes they are".to_owned());
+    };
+    let now = clock::now();
+    let made = context
+        .store
+        .update(LOCK_WAIT, |mapping| {
+            let mut made = 0usize;
+            for instance in &ours {
+                let Some(node) = nodes.values().find(|node| stands_behind(node, instance)) else { continue };
+                let Some(group) = context.settings.group_of(&node.name) else { continue };
+                if mapping.nodes.contains_key(&node.name) {
+                    continue;
+                }
+                let launch = instance.tags.get(tag::LAUNCH).cloned().unwrap_or_default();
+                let launched = instance.launch_time.unwrap_or(now);
+                let mut entry = recovery::running(&group.name, &launch, instance, launched, launched, now);
+                entry.unpublished = false;
+                mapping.nodes.insert(node.name.clone(), entry);
+                made += 1;
+            }
+            made
+        })
+        .map_err(|error| chain(&error))?;
+    tracing::warn!(instances = ours.len(), nodes = made, "the mapping was missing and is rebuilt from Slurm and EC2; nothing was terminated");
+    Ok(true)
+}
+
+/// Does Slurm say that this instance is the node's, and is the node not powered down?
+pub(super) fn stands_behind(node: &SlurmNode, instance: &Instance) -> bool {
+    if node.state.is_powered_down() {
+        return false;
+    }
+    node.instance_id.as_ref() == Some(&instance.id) || instance.private_ip.as_ref().is_some_and(|ip| *ip == node.addr)
+}

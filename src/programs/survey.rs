@@ -1,0 +1,188 @@
+//! What is known before anything is decided: the mapping, the launch records, and what EC2 and Slurm say of the nodes and
+//! instances in question. Changes nothing; holds the records of dead runs, so that only one program recovers them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::context::Context;
+use crate::clock;
+use crate::ec2::error::Ec2Error;
+use crate::error::chain;
+use crate::model::instance::{Instance, tag};
+use crate::model::mapping::{Mapping, NodeEntry, NodeState};
+use crate::model::time::Timestamp;
+use crate::plan::claim::{InstanceView, SlurmView};
+use crate::plan::recover::{DeadBatch, Key, Wanted};
+use crate::slurm::show::SlurmNode;
+use crate::store::error::StoreError;
+use crate::store::launch_record::{DeadRecord, RecordState};
+
+/// A run that died, with what EC2 shows of its launch. Its record stays locked by us until this is dropped.
+pub(crate) struct Dead {
+    pub(crate) record: DeadRecord,
+    pub(crate) launch: String,
+    pub(crate) requested: Timestamp,
+    pub(crate) batches: Vec<DeadBatch>,
+    pub(crate) instances: Vec<Instance>,
+}
+
+pub(crate) struct Survey {
+    pub(crate) mapping: Mapping,
+    /// mapping.json was there.
+    pub(crate) mapping_existed: bool,
+    /// Batches that live runs answer for.
+    pub(crate) covered: BTreeSet<Key>,
+    pub(crate) dead: Vec<Dead>,
+    /// The instances asked for by id; `None` = EC2 did not answer.
+    instances: Option<BTreeMap<String, Instance>>,
+    /// EC2 answered for the launches of dead runs.
+    pub(crate) dead_answered: bool,
+    /// The nodes asked for; `None` = slurmctld did not answer.
+    slurm: Option<BTreeMap<String, SlurmNode>>,
+}
+
+impl Survey {
+    /// Looks at everything that concerns `nodes` (called or suspended now) and the runs that died.
+    pub(crate) async fn take(context: &Context, nodes: &[String]) -> Result<Self, StoreError> {
+        let (mapping, mapping_existed, covered, mut dead) = read_state(context)?;
+        let mapped: Vec<(&String, &NodeEntry)> =
+            nodes.iter().filter_map(|node| mapping.nodes.get_key_value(node)).filter(|(_, entry)| entry.state == NodeState::Running).collect();
+        let ids: Vec<String> = mapped.iter().filter_map(|(_, entry)| entry.instance_id.clone()).collect();
+        let mut ask: BTreeSet<String> = mapped.iter().map(|(node, _)| (*node).clone()).collect();
+        ask.extend(dead.iter().flat_map(|dead| dead.batches.iter().filter(|batch| !batch.done).flat_map(|batch| batch.nodes.clone())));
+        let ask: Vec<String> = ask.into_iter().collect();
+        let launches: BTreeSet<String> =
+            dead.iter().flat_map(|dead| dead.batches.iter().map(|batch| batch.key().launch().to_owned())).collect();
+        let launches: Vec<String> = launches.into_iter().collect();
+        let (instances, launched, slurm) =
+            tokio::join!(describe(context, &ids), describe_launches(context, &launches), show(context, &ask));
+        let dead_answered = launched.is_some();
+        for instance in launched.unwrap_or_default() {
+            let launch = instance.tags.get(tag::LAUNCH).map(String::as_str).unwrap_or_default();
+            for dead in &mut dead {
+                if dead.launch == launch || dead.batches.iter().any(|batch| batch.key().launch() == launch) {
+                    dead.instances.push(instance.clone());
+                }
+            }
+        }
+        Ok(Self { mapping, mapping_existed, covered, dead, instances, dead_answered, slurm })
+    }
+
+    /// What EC2 says of a mapped node's instance.
+    pub(crate) fn instance_of(&self, entry: &NodeEntry) -> InstanceView<'_> {
+        match (&self.instances, &entry.instance_id) {
+            (None, _) => InstanceView::Unknown,
+            (Some(instances), Some(id)) => instances.get(id).map_or(InstanceView::NotFound, InstanceView::Found),
+            (Some(_), None) => InstanceView::NotFound,
+        }
+    }
+
+    /// What Slurm says of a mapped node.
+    pub(crate) fn slurm_view(&self, node: &str, entry: &NodeEntry) -> SlurmView {
+        let Some(node) = self.slurm.as_ref().and_then(|nodes| nodes.get(node)) else { return SlurmView::Unknown };
+        let state = &node.state;
+        if state.is_powering_up() || state.is_powered_down() || state.is_powering_down() {
+            let launched = entry.launched.map_or(u64::MAX, Timestamp::secs);
+            let registered_before = node.slurmd_start_time.is_some_and(|start| start >= launched);
+            SlurmView::Waiting { registered_before }
+        } else {
+            SlurmView::Registered
+        }
+    }
+
+    pub(crate) fn slurm_answered(&self) -> bool {
+        self.slurm.is_some()
+    }
+
+    /// Does Slurm still want these nodes of dead runs to come up?
+    pub(crate) fn wanted(&self) -> BTreeMap<String, Wanted> {
+        let Some(nodes) = &self.slurm else { return BTreeMap::new() };
+        nodes
+            .iter()
+            .map(|(name, node)| {
+                let yes = node.state.is_powering_up() && !node.state.power_down_requested();
+                (name.clone(), if yes { Wanted::Yes } else { Wanted::No })
+            })
+            .collect()
+    }
+}
+
+type State = (Mapping, bool, BTreeSet<Key>, Vec<Dead>);
+
+fn read_state(context: &Context) -> Result<State, StoreError> {
+    let locked = context.store.locked(super::context::LOCK_WAIT)?;
+    let (mut covered, mut dead) = (BTreeSet::new(), Vec::new());
+    for state in locked.records(clock::now()) {
+        match state {
+            RecordState::Live { record, .. } => {
+                covered.extend(record.batches.iter().map(|batch| Key::of_request(&batch.request)));
+            }
+            RecordState::Dead(record) => dead.push(dead_run(record)),
+            RecordState::Unreadable { path, why } => {
+                tracing::error!(
+                    path = %path.display(),
+                    "launch record cannot be read and is left alone: {why}; look for instances with no node \
+                     (tag slurm-ec2:launch = the file's name), then remove it"
+                );
+            }
+        }
+    }
+    // The newest first: a later run may have taken over what an earlier one sent.
+    dead.reverse();
+    Ok((locked.mapping().clone(), locked.existed(), covered, dead))
+}
+
+fn dead_run(record: DeadRecord) -> Dead {
+    let found = &record.record;
+    let batches = found
+        .batches
+        .iter()
+        .map(|batch| DeadBatch {
+            index: batch.batch,
+            nodes: batch.nodes.clone(),
+            request: batch.request.clone(),
+            sent: batch.sent,
+            last_sent: batch.last_sent,
+            done: batch.done,
+        })
+        .collect();
+    let (launch, requested) = (found.header.launch.clone(), found.header.requested);
+    Dead { record, launch, requested, batches, instances: Vec::new() }
+}
+
+async fn describe(context: &Context, ids: &[String]) -> Option<BTreeMap<String, Instance>> {
+    if ids.is_empty() {
+        return Some(BTreeMap::new());
+    }
+    answer(context.ec2.describe_ids(ids).await, "EC2 does not tell the state of mapped instances").map(Context::by_id)
+}
+
+async fn describe_launches(context: &Context, launches: &[String]) -> Option<Vec<Instance>> {
+    if launches.is_empty() {
+        return Some(Vec::new());
+    }
+    let filters = [(tag::LAUNCH.to_owned(), launches.to_vec())];
+    let found = answer(context.ec2.describe_tagged(&filters, true).await, "EC2 does not tell the instances of interrupted launches")?;
+    Some(found.into_iter().filter(|instance| context.is_ours(instance)).collect())
+}
+
+fn answer<T>(result: Result<T, Ec2Error>, what: &str) -> Option<T> {
+    result.inspect_err(|error| tracing::warn!("{what}: {}", chain(error))).ok()
+}
+
+/// A slurmctld that is down must not cost the time for what can be done without it.
+const SHOW_LIMIT: Duration = Duration::from_secs(15);
+
+/// Slurm's view of `nodes` by name; `None` when slurmctld did not answer.
+pub(crate) async fn show(context: &Context, nodes: &[String]) -> Option<BTreeMap<String, SlurmNode>> {
+    if nodes.is_empty() {
+        return Some(BTreeMap::new());
+    }
+    match context.slurm.show_nodes(nodes, context.limits.end.min(Instant::now() + SHOW_LIMIT)).await {
+        Ok(nodes) => Some(nodes.into_iter().map(|node| (node.name.clone(), node)).collect()),
+        Err(error) => {
+            tracing::warn!("slurmctld does not tell the state of {} nodes: {}", nodes.len(), chain(&error));
+            None
+        }
+    }
+}

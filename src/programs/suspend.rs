@@ -1,0 +1,173 @@
+//! `slurm_suspend`: the instances behind the nodes go, now.
+//!
+//! One locked write frees the nodes and condemns their instances; then EC2 terminates. A claim that a live run is still launching is
+//! taken away: that run loses the compare-and-set at its commit and condemns its instance itself.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::args::{Common, Environment, SuspendArgs};
+use super::begin::{self, Story, Unusable};
+use super::context::{Context, LOCK_WAIT};
+use super::exit::Exit;
+use super::survey::Survey;
+use super::{recovery, release, startup, survey, telling, unmapped};
+use crate::clock;
+use crate::error::chain;
+use crate::model::hostlist;
+use crate::model::mapping::NodeState;
+use crate::slurm::update;
+use crate::store::error::StoreError;
+
+const PROGRAM: &str = "slurm_suspend";
+
+/// The program.
+pub fn main() -> ExitCode {
+    let begun = begin::now();
+    startup::unblock_signals();
+    let env = Environment::read();
+    match startup::parse_args::<SuspendArgs>() {
+        Ok(args) => begin::program(Suspend, &args.common, &env, begun),
+        Err(exit) => exit.into(),
+    }
+}
+
+struct Suspend;
+
+impl Story for Suspend {
+    const PROGRAM: &'static str = PROGRAM;
+
+    async fn run(self, context: Arc<Context>, nodes: Vec<String>) -> Exit {
+        suspend(&context, &nodes).await
+    }
+
+    async fn unusable(&self, _env: &Environment, _common: &Common, what: Unusable) -> Exit {
+        if let Unusable::State { nodes, error, .. } = what {
+            tracing::error!(nodes = nodes.len(), "nothing terminated, the instances stay on until this is put right: {error}");
+        }
+        Exit::Config
+    }
+}
+
+async fn suspend(context: &Context, nodes: &[String]) -> Exit {
+    let freed = match free(context, nodes, "suspended", true).await {
+        Ok(freed) => freed,
+        Err(error) => {
+            tracing::error!(nodes = nodes.len(), "nothing terminated: {}", chain(&error));
+            return if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+        }
+    };
+    let found = unmapped::condemn(context, &freed.unmapped, nodes).await;
+    // In EC2's and Slurm's time at once: the next resume of these nodes may come any moment.
+    let none = BTreeSet::new();
+    let (released, ()) = tokio::join!(release::release(context, &none), rest_groups(context, nodes));
+    let exit = released.exit();
+    tracing::info!(
+        condemned = freed.condemned + found,
+        cancelled = freed.cancelled,
+        without_instance = freed.unmapped.len() - found.min(freed.unmapped.len()),
+        terminated = released.gone.len(),
+        left = released.left.len(),
+        total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        calls = %context.ec2.calls(),
+        "ended"
+    );
+    if context.interactive {
+        startup::say(&format!("terminated {}, not terminated {}", released.gone.len(), released.left.len()));
+        for (id, why) in &released.left {
+            startup::say(&format!("not terminated  {id}  {why}"));
+        }
+    }
+    exit
+}
+
+/// What the locked write did.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    /// Instances that go.
+    pub(super) condemned: usize,
+    /// Claims of live runs that were taken away.
+    pub(super) cancelled: usize,
+    /// Nodes without an entry: failed launches come here too.
+    pub(super) unmapped: Vec<String>,
+    /// Node, group and instance of what was mapped.
+    pub(super) instances: Vec<(String, String, Option<String>)>,
+}
+
+/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way, and tells Slurm the address
+/// of what was adopted.
+pub(super) async fn free(context: &Context, nodes: &[String], why: &str, tell_adopted: bool) -> Result<Freed, StoreError> {
+    let mut survey = Survey::take(context, &[]).await?;
+    let called: BTreeSet<String> = nodes.iter().cloned().collect();
+    let now = clock::now();
+    let mut locked = context.store.locked(LOCK_WAIT)?;
+    let mapping = locked.mapping_mut();
+    let finish = recovery::apply(mapping, &survey, &called, false);
+    let mut freed = Freed::default();
+    for node in nodes {
+        match recovery::take_down(mapping, node, now, why) {
+            Some(entry) => {
+                match (entry.state, &entry.instance_id) {
+                    (NodeState::Launching, _) => {
+                        freed.cancelled += 1;
+                        tracing::info!(node, of = entry.launch, "its launch is cancelled");
+                    }
+                    (NodeState::Running, Some(_)) => freed.condemned += 1,
+                    (NodeState::Running, None) => {}
+                }
+                freed.instances.push((node.clone(), entry.group, entry.instance_id));
+            }
+            None => freed.unmapped.push(node.clone()),
+        }
+    }
+    locked.commit()?;
+    drop(locked);
+    recovery::settle(&mut survey, &finish);
+    if tell_adopted && !finish.publish.is_empty() {
+        let applied = telling::publish(context, &finish.publish).await;
+        telling::mark_published(context, &finish.publish, &applied);
+        for (node, text) in &applied.refused {
+            tracing::error!(node, "slurmctld refuses the address of an adopted instance: {text}");
+        }
+    }
+    Ok(freed)
+}
+
+/// Nodes of a group in back-off are set down until its end, so that the scheduler looks elsewhere; only while they are POWERING_DOWN
+/// (slurm-facts I: other orders lose one of the two), and only where Slurm has ResumeAfter.
+async fn rest_groups(context: &Context, nodes: &[String]) {
+    let now = clock::now();
+    let backoffs = context.backoffs().active(now).unwrap_or_default();
+    if backoffs.is_empty() || context.daemon_runs() || !telling::version(context).await.takes_resume_after() {
+        return;
+    }
+    for (group, backoff) in backoffs {
+        let of_group: Vec<String> =
+            nodes.iter().filter(|node| context.settings.group_of(node).is_some_and(|known| known.name == group)).cloned().collect();
+        let Some(shown) = survey::show(context, &of_group).await else { continue };
+        let resting: Vec<String> = of_group
+            .into_iter()
+            .filter(|node| shown.get(node).is_some_and(|node| node.state.is_powering_down() && !node.state.is_powering_up()))
+            .collect();
+        if resting.is_empty() {
+            continue;
+        }
+        // Whole seconds; at least one, zero would mean never.
+        let rest = Duration::from_secs(backoff.until.since(now).as_secs().max(1));
+        let reason = format!("(Code:{}){}; group {group} rests until {}", backoff.code, backoff.sentence, backoff.until);
+        let calls = update::down_args(&resting, &reason, Some(rest), context.settings.slurm.nodes_per_call);
+        let applied = context.slurm.apply_all(calls, context.limits.end).await;
+        tracing::info!(
+            group,
+            nodes = hostlist::compress_sorted(&applied.done),
+            code = backoff.code,
+            until = %backoff.until,
+            "set down until the group's back-off ends"
+        );
+        for (node, text) in &applied.refused {
+            tracing::warn!(node, "slurmctld refuses to set it down with ResumeAfter: {text}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What Slurm is told: addresses of nodes that got an instance, and failures of those that did not. Batched; after a failure is
+//! told the run touches the node no more (suspend may already be at work on it).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::context::{Context, LOCK_WAIT};
+use crate::clock;
+use crate::config::settings::NodeAddress;
+use crate::error::chain;
+use crate::model::failure::{Backoff, Failure, codes};
+use crate::model::hostlist;
+use crate::model::instance::Instance;
+use crate::slurm::scontrol::Applied;
+use crate::slurm::update::{self, NodeUpdate};
+use crate::slurm::version::Version;
+
+/// A node that is given up.
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    pub(crate) node: String,
+    /// `None` for a node outside every group.
+    pub(crate) group: Option<String>,
+    pub(crate) failure: Failure,
+    /// EC2 was not asked: the group rests because of an earlier failure.
+    pub(crate) resting: bool,
+}
+
+/// When scontrol does not tell its version, the oldest supported one is assumed: its updates work everywhere.
+pub(super) const OLDEST: Version = Version { major: 22, minor: 5, patch: 0 };
+
+pub(crate) async fn version(context: &Context) -> Version {
+    context.slurm.version().await.unwrap_or_else(|error| {
+        tracing::warn!("scontrol does not tell its version, going by the oldest supported: {}", chain(&error));
+        OLDEST
+    })
+}
+
+/// Tells Slurm which instance stands behind which node, as `[slurm] node_address` says.
+pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> Applied {
+    let mode = context.settings.slurm.node_address;
+    if pairs.is_empty() || mode == NodeAddress::None {
+        return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
+    }
+    let version = version(context).await;
+    let updates: Vec<NodeUpdate> = pairs
+        .iter()
+        .map(|(node, instance)| NodeUpdate {
+            node: node.clone(),
+            addr: if mode == NodeAddress::Scontrol { instance.private_ip.clone() } else { None },
+            hostname: None,
+            instance_id: version.takes_instance_id().then(|| instance.id.clone()),
+        })
+        .collect();
+    let calls = update::publish_args(&updates, &version, context.settings.slurm.nodes_per_call);
+    if calls.is_empty() {
+        return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
+    }
+    context.slurm.apply_all(calls, context.limits.end).await
+}
+
+/// Notes in the mapping that Slurm knows these nodes' addresses.
+pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], applied: &Applied) {
+    let done: std::collections::BTreeSet<&String> = applied.done.iter().collect();
+    let result = context.store.update(LOCK_WAIT, |mapping| {
+        for (node, instance) in pairs.iter().filter(|(node, _)| done.contains(node)) {
+            if let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.instance_id.as_deref() == Some(&instance.id)) {
+                entry.unpublished = false;
+            }
+        }
+    });
+    if let Err(error) = result {
+        tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
+    }
+}
+
+/// Tells Slurm that launches failed, one update per reason, and puts groups into back-off. Returns the nodes of which slurmctld
+/// could not be told.
+pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Jobs) -> Vec<String> {
+    let daemon = context.daemon_runs();
+    let mut by_reason: BTreeMap<(Option<&str>, String), Vec<&Failed>> = BTreeMap::new();
+    for one in failed {
+        let reason = one.failure.reason(&next(context, one, daemon));
+        by_reason.entry((one.group.as_deref(), reason)).or_default().push(one);
+    }
+    let version = version(context).await;
+    let per_call = context.settings.slurm.nodes_per_call;
+    let mut untold = Vec::new();
+    for ((group, reason), failed) in by_reason {
+        let nodes: Vec<String> = failed.iter().map(|one| one.node.clone()).collect();
+        let Some(first) = failed.first() else { continue };
+        let failure = &first.failure;
+        tracing::error!(
+            group,
+            code = failure.code,
+            nodes = hostlist::compress_sorted(&nodes),
+            count = nodes.len(),
+            jobs = jobs.of(&nodes),
+            request_id = failure.request_id,
+            "launch failed: {}",
+            failure.sentence
+        );
+        note_backoff(context, first, daemon);
+        // A node outside every group stays down until a person has put that right: the next launch would fail alike.
+        let calls = if daemon || first.group.is_none() {
+            update::down_args(&nodes, &reason, None, per_call)
+        } else {
+            update::power_down_force_args(&nodes, &reason, &version, per_call)
+        };
+        let applied = context.slurm.apply_all(calls, context.limits.end).await;
+        for (node, text) in &applied.refused {
+            tracing::error!(node, "slurmctld refuses to set the node down: {text}");
+        }
+        if !applied.unknown.is_empty() {
+            tracing::error!(
+                nodes = hostlist::compress_sorted(&applied.unknown),
+                "slurmctld did not take the failure in time; the nodes run into ResumeTimeout"
+            );
+            untold.extend(applied.unknown);
+        }
+    }
+    untold
+}
+
+/// The end of the reason: what happens next.
+fn next(context: &Context, failed: &Failed, daemon: bool) -> String {
+    if failed.group.is_none() {
+        return "tell the administrator".to_owned();
+    }
+    match backoff_time(context, failed) {
+        Some(time) if !daemon => format!("group {} rests {}", failed.group.as_deref().unwrap_or(""), humantime::format_duration(time)),
+        _ => String::new(),
+    }
+}
+
+fn backoff_time(context: &Context, failed: &Failed) -> Option<Duration> {
+    let group = context.settings.groups.iter().find(|group| Some(&group.name) == failed.group.as_ref())?;
+    let kind = failed.failure.class.backoff_kind()?;
+    Some(group.launch.backoff.of(kind)).filter(|time| !time.is_zero())
+}
+
+fn note_backoff(context: &Context, failed: &Failed, daemon: bool) {
+    // Refused by a back-off: it must not prolong itself. With a daemon the back-off is its work.
+    if daemon || failed.resting {
+        return;
+    }
+    let (Some(group), Some(kind), Some(time)) =
+        (&failed.group, failed.failure.class.backoff_kind(), backoff_time(context, failed))
+    else {
+        return;
+    };
+    let backoff =
+        Backoff { code: failed.failure.code.clone(), kind, sentence: failed.failure.sentence.clone(), until: clock::now() + time };
+    tracing::warn!(group, code = backoff.code, until = %backoff.until, "the group is left alone until then");
+    if let Err(error) = context.backoffs().note(group, backoff, clock::now()) {
+        tracing::warn!("the back-off cannot be kept, the next call tries again at once: {}", chain(&error));
+    }
+}
+
+/// The failure of a node whose group is in back-off.
+pub(crate) fn backoff_failure(backoff: &Backoff) -> Failure {
+    Failure {
+        code: backoff.code.clone(),
+        class: crate::model::failure::ErrorClass::Other,
+        sentence: format!("{} (not tried again before {})", backoff.sentence, backoff.until),
+        request_id: None,
+    }
+}
+
+/// The failure of a node that no group of the configuration names.
+pub(crate) fn unknown_node(path: &std::path::Path) -> Failure {
+    Failure {
+        code: codes::UNKNOWN_NODE.to_owned(),
+        class: crate::model::failure::ErrorClass::Configuration,
+        sentence: format!("no [[group]] of {} names this node", path.display()),
+        request_id: None,
+    }
+}
+
+/// Which jobs wait for which node: for the log.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    by_node: BTreeMap<String, Vec<u64>>,
+}
+
+impl Jobs {
+    pub(crate) fn new(jobs: &[crate::model::resume_file::Job]) -> Self {
+        let mut by_node: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for job in jobs {
+            for node in &job.nodes {
+                by_node.entry(node.clone()).or_default().push(job.id);
+            }
+        }
+        Self { by_node }
+    }
+
+    /// The jobs that wait for any of `nodes`: `17,18`, at most 50.
+    pub(crate) fn of(&self, nodes: &[String]) -> String {
+        let mut ids: Vec<u64> = nodes.iter().filter_map(|node| self.by_node.get(node)).flatten().copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        list(&ids)
+    }
+}
+
+/// Job ids for a log field, at most 50 of them.
+pub(crate) fn list(ids: &[u64]) -> String {
+    const SHOWN: usize = 50;
+    let mut text = ids.iter().take(SHOWN).map(u64::to_string).collect::<Vec<_>>().join(",");
+    if ids.len() > SHOWN {
+        text.push_str(&format!(",... ({} in all)", ids.len()));
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! slurm_resume without a usable configuration or state folder: EC2 and the state are not touched, but Slurm hears of it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::args::{Common, Environment};
+use super::exit::Exit;
+use super::resume::PROGRAM;
+use super::{startup, telling};
+use crate::model::failure::{ErrorClass, Failure, codes};
+use crate::model::hostlist;
+use crate::slurm::scontrol::Scontrol;
+use crate::slurm::update;
+
+/// No usable configuration: EC2 and the state are not touched, but Slurm hears of it, so that nothing hangs until ResumeTimeout.
+pub(super) async fn without_config(env: &Environment, common: &Common, error: &str) -> Exit {
+    if common.dry_run {
+        return Exit::Config;
+    }
+    let nodes = match startup::nodes(common, hostlist::DEFAULT_LIMIT) {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            startup::complain(PROGRAM, &error);
+            return Exit::Config;
+        }
+    };
+    let conf = env.slurm_conf.clone().unwrap_or_else(|| PathBuf::from("/etc/slurm/slurm.conf"));
+    let Some(bin_dir) = SCONTROL_DIRS.iter().map(Path::new).find(|dir| dir.join("scontrol").exists()) else {
+        startup::complain(PROGRAM, &format!("no scontrol in {}: the nodes run into ResumeTimeout", SCONTROL_DIRS.join(", ")));
+        return Exit::Config;
+    };
+    let first = error.lines().next().unwrap_or_default();
+    tell_unusable(&Scontrol::new(bin_dir, &conf, TELL_LIMIT), &nodes, codes::CONFIGURATION, first).await;
+    Exit::Config
+}
+
+/// Where Slurm is usually installed: only for telling it that our own configuration does not say.
+const SCONTROL_DIRS: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin"];
+
+/// The state folder or the EC2 client cannot be used: as without a configuration.
+pub(super) async fn without_state(slurm: &Scontrol, nodes: &[String], error: &str) -> Exit {
+    tracing::error!(nodes = nodes.len(), "nothing launched: {error}");
+    tell_unusable(slurm, nodes, codes::STATE, error).await;
+    Exit::Config
+}
+
+/// Nodes per call where no configuration says it; the argument's bytes cut earlier.
+const MANY: usize = 5000;
+
+/// Time for telling Slurm when nothing else can be done.
+const TELL_LIMIT: Duration = Duration::from_secs(20);
+
+async fn tell_unusable(slurm: &Scontrol, nodes: &[String], code: &str, error: &str) {
+    let failure = Failure {
+        code: code.to_owned(),
+        class: ErrorClass::Configuration,
+        sentence: format!("slurm_resume cannot work: {error}"),
+        request_id: None,
+    };
+    let version = slurm.version().await.unwrap_or(telling::OLDEST);
+    let calls = update::power_down_force_args(nodes, &failure.reason("tell the administrator"), &version, MANY);
+    let applied = slurm.apply_all(calls, Instant::now() + TELL_LIMIT).await;
+    if !applied.unknown.is_empty() {
+        startup::complain(PROGRAM, "slurmctld could not be told either; the nodes run into ResumeTimeout");
+    }
+}

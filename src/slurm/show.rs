@@ -1,0 +1,539 @@
+//! What Slurm says about its nodes: text of `scontrol show nodes` in (the form of many lines, or `-o`), nodes out.
+//!
+//! Written for speed (a cluster may have 65,536 nodes of half a kilobyte each): one pass over the bytes, only the
+//! lines that matter are looked into. Unknown keys and states are kept or passed over, never an error: every Slurm
+//! release adds some. Never asks Slurm; that is `scontrol.rs`.
+//!
+//! The layout is that of `slurm_sprint_node_table` in Slurm's src/api/node_info.c, the same from 22.05 to 26.05 for
+//! the keys read here; which keys are on a line changes, so keys are looked for, not columns.
+
+/// One node, as far as we use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlurmNode {
+    pub(crate) name: String,
+    /// The node's own name when nothing was set.
+    pub(crate) addr: String,
+    pub(crate) hostname: String,
+    /// Only from 23.11 on, and only while set.
+    pub(crate) instance_id: Option<String>,
+    pub(crate) state: State,
+    /// Without Slurm's `[user@time]`; lines joined by a space.
+    pub(crate) reason: Option<String>,
+    /// When the machine booted, as slurmd told: seconds since 1970. `None` before registration, or when the text is no number
+    /// (asked without `SLURM_TIME_FORMAT=%s`).
+    pub(crate) boot_time: Option<u64>,
+    pub(crate) slurmd_start_time: Option<u64>,
+    pub(crate) partitions: Vec<String>,
+}
+
+impl SlurmNode {
+    /// An address was set and not taken back.
+    pub(crate) fn has_own_address(&self) -> bool {
+        !self.addr.is_empty() && self.addr != self.name
+    }
+}
+
+/// First word of `State=`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Base {
+    Idle,
+    Allocated,
+    Mixed,
+    Down,
+    Error,
+    Future,
+    Unknown,
+    /// A word that this version does not know.
+    Other(String),
+}
+
+/// `State=IDLE+CLOUD+POWERED_DOWN`: a base and flags. Flags that are not known here are kept as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) base: Base,
+    flags: u32,
+    /// Flags of newer Slurm versions, as written.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Flag words of `node_state_flag_string` and friends (Slurm, src/common/slurm_protocol_defs.c). Position = bit.
+const FLAGS: [&str; 20] = [
+    "CLOUD",
+    "COMPLETING",
+    "DRAIN",
+    "DYNAMIC_FUTURE",
+    "DYNAMIC_NORM",
+    "FAIL",
+    "INVALID_REG",
+    "MAINTENANCE",
+    "POWER_DOWN",
+    "POWER_UP",
+    "NOT_RESPONDING",
+    "POWERED_DOWN",
+    "REBOOT_REQUESTED",
+    "REBOOT_ISSUED",
+    "RESERVED",
+    "RESUME",
+    "POWERING_DOWN",
+    "POWERING_UP",
+    "PLANNED",
+    "BLOCKED",
+];
+
+impl State {
+    /// From the text behind `State=`.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut words = text.split('+');
+        let base = match words.next().unwrap_or_default() {
+            "IDLE" => Base::Idle,
+            "ALLOCATED" => Base::Allocated,
+            "MIXED" => Base::Mixed,
+            "DOWN" => Base::Down,
+            "ERROR" => Base::Error,
+            "FUTURE" => Base::Future,
+            "UNKNOWN" => Base::Unknown,
+            other => Base::Other(other.to_owned()),
+        };
+        let mut state = Self { base, flags: 0, unknown: Vec::new() };
+        for word in words {
+            match FLAGS.iter().position(|flag| *flag == word) {
+                Some(bit) => state.flags |= 1 << bit,
+                None => state.unknown.push(word.to_owned()),
+            }
+        }
+        state
+    }
+
+    /// Is this flag there? Whole words: POWER_DOWN is not part of POWERED_DOWN.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        match FLAGS.iter().position(|known| *known == flag) {
+            Some(bit) => self.flags & (1 << bit) != 0,
+            None => self.unknown.iter().any(|unknown| unknown == flag),
+        }
+    }
+
+    /// ResumeProgram was called and slurmd has not registered yet.
+    pub(crate) fn is_powering_up(&self) -> bool {
+        self.has("POWERING_UP")
+    }
+
+    /// Somebody asked for it, ResumeProgram was not called yet.
+    pub(crate) fn power_up_requested(&self) -> bool {
+        self.has("POWER_UP")
+    }
+
+    /// Somebody asked for it, SuspendProgram was not called yet.
+    pub(crate) fn power_down_requested(&self) -> bool {
+        self.has("POWER_DOWN")
+    }
+
+    /// SuspendProgram was called, SuspendTimeout is not over.
+    pub(crate) fn is_powering_down(&self) -> bool {
+        self.has("POWERING_DOWN")
+    }
+
+    pub(crate) fn is_powered_down(&self) -> bool {
+        self.has("POWERED_DOWN")
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.base == Base::Down
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.has("DRAIN")
+    }
+
+    pub(crate) fn is_not_responding(&self) -> bool {
+        self.has("NOT_RESPONDING")
+    }
+
+    pub(crate) fn is_cloud(&self) -> bool {
+        self.has("CLOUD")
+    }
+}
+
+impl std::fmt::Display for State {
+    /// As Slurm writes it, flags in alphabetical order of our table.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match &self.base {
+            Base::Idle => "IDLE",
+            Base::Allocated => "ALLOCATED",
+            Base::Mixed => "MIXED",
+            Base::Down => "DOWN",
+            Base::Error => "ERROR",
+            Base::Future => "FUTURE",
+            Base::Unknown => "UNKNOWN",
+            Base::Other(text) => text,
+        })?;
+        let known = FLAGS.iter().enumerate().filter(|(bit, _)| self.flags & (1 << bit) != 0).map(|(_, flag)| *flag);
+        for flag in known.chain(self.unknown.iter().map(String::as_str)) {
+            write!(f, "+{flag}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What one answer held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// In Slurm's order.
+    pub(crate) nodes: Vec<SlurmNode>,
+    /// Names of the lines `Node x not found`.
+    pub(crate) not_found: Vec<String>,
+}
+
+/// The text is not what `scontrol show nodes` prints, or not all of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ShowError {
+    #[error("the record of node {node} has no State; the answer is cut short or of an unknown form")]
+    NoState { node: String },
+    #[error("the answer is cut short at node {node:?}")]
+    Truncated { node: String },
+}
+
+/// Reads a whole answer. A record without its end is an error, so that half an answer never looks like a small cluster.
+pub(crate) fn parse(text: &str) -> Result<Shown, ShowError> {
+    let mut shown = Shown::default();
+    let mut current: Option<Draft<'_>> = None;
+    for line in text.split_inclusive('\n') {
+        let complete = line.ends_with('\n');
+        let line = line.trim_end_matches(['\n', '\r']);
+        if let Some(rest) = line.strip_prefix("NodeName=") {
+            finish(&mut shown, current.take())?;
+            let mut draft = Draft::new(rest);
+            draft.read_head(rest);
+            current = Some(draft);
+        } else if line.is_empty() {
+            finish(&mut shown, current.take())?;
+        } else if let Some(inner) = line.strip_prefix("   ") {
+            if let Some(draft) = &mut current {
+                draft.long = true;
+                draft.read_line(inner);
+            }
+        } else if let Some(name) = line.strip_prefix("Node ").and_then(|rest| rest.strip_suffix(" not found")) {
+            finish(&mut shown, current.take())?;
+            shown.not_found.push(name.to_owned());
+        }
+        if !complete {
+            let node = current.map_or("", |draft| draft.name).to_owned();
+            return Err(ShowError::Truncated { node });
+        }
+    }
+    // The long form ends each record with an empty line.
+    if let Some(draft) = &current
+        && draft.long
+    {
+        return Err(ShowError::Truncated { node: draft.name.to_owned() });
+    }
+    finish(&mut shown, current)?;
+    Ok(shown)
+}
+
+fn finish(shown: &mut Shown, draft: Option<Draft<'_>>) -> Result<(), ShowError> {
+    let Some(draft) = draft else { return Ok(()) };
+    let Some(state) = draft.state else { return Err(ShowError::NoState { node: draft.name.to_owned() }) };
+    shown.nodes.push(SlurmNode {
+        name: draft.name.to_owned(),
+        addr: draft.addr.unwrap_or(draft.name).to_owned(),
+        hostname: draft.hostname.unwrap_or(draft.name).to_owned(),
+        instance_id: draft.instance_id.filter(|id| !id.is_empty() && *id != "(null)").map(str::to_owned),
+        state: State::parse(state),
+        reason: draft.reason,
+        boot_time: draft.boot_time,
+        slurmd_start_time: draft.slurmd_start_time,
+        partitions: draft
+            .partitions
+            .map(|list| list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+            .unwrap_or_default(),
+    });
+    Ok(())
+}
+
+/// A record as far as it has been read.
+struct Draft<'a> {
+    name: &'a str,
+    addr: Option<&'a str>,
+    hostname: Option<&'a str>,
+    instance_id: Option<&'a str>,
+    state: Option<&'a str>,
+    reason: Option<String>,
+    boot_time: Option<u64>,
+    slurmd_start_time: Option<u64>,
+    partitions: Option<&'a str>,
+    in_reason: bool,
+    /// More than one line of it was seen.
+    long: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn new(rest: &'a str) -> Self {
+        Self {
+            name: word(rest),
+            addr: None,
+            hostname: None,
+            instance_id: None,
+            state: None,
+            reason: None,
+            boot_time: None,
+            slurmd_start_time: None,
+            partitions: None,
+            in_reason: false,
+            long: false,
+        }
+    }
+
+    /// The first line. In the `-o` form it is the whole record, with free text (reason, comment, extra) towards the end.
+    fn read_head(&mut self, rest: &'a str) {
+        // Everything before the free text is words without blanks, except OS=, whose words hold no key of ours.
+        let free = ["Reason=", "Comment=", "Extra="].iter().filter_map(|key| find_key(rest, key)).min();
+        let (fixed, tail) = rest.split_at(free.unwrap_or(rest.len()));
+        for token in fixed.split_ascii_whitespace().skip(1) {
+            self.read_token(token);
+        }
+        if tail.is_empty() {
+            return;
+        }
+        let (text, id) = split_off_instance(tail);
+        self.instance_id = id.or(self.instance_id);
+        if let Some(reason) = text.strip_prefix("Reason=") {
+            let end = stamp_end(reason).unwrap_or_else(|| {
+                [" Comment=", " Extra="].iter().filter_map(|key| reason.find(key)).min().unwrap_or(reason.len())
+            });
+            // Further lines of the reason follow the stamp behind seven blanks.
+            let rest = &reason[end..];
+            let rest = if rest.starts_with("        ") {
+                &rest[..[" Comment=", " Extra="].iter().filter_map(|key| rest.find(key)).min().unwrap_or(rest.len())]
+            } else {
+                ""
+            };
+            let mut whole = without_stamp(&reason[..end]).to_owned();
+            for part in rest.split("        ").map(str::trim).filter(|part| !part.is_empty()) {
+                whole.push(' ');
+                whole.push_str(part);
+            }
+            self.reason = Some(whole);
+        }
+    }
+
+    /// A line of the long form, without its indent of three.
+    fn read_line(&mut self, line: &'a str) {
+        match line.as_bytes().first() {
+            // Reasons of several lines go on behind seven more blanks.
+            Some(b' ') if self.in_reason => {
+                if let Some(reason) = &mut self.reason {
+                    reason.push(' ');
+                    reason.push_str(line.trim());
+                }
+                return;
+            }
+            Some(b'N' | b'S' | b'P' | b'B' | b'I') => {
+                self.in_reason = false;
+                for token in line.split_ascii_whitespace() {
+                    self.read_token(token);
+                }
+            }
+            Some(b'R') => {
+                if let Some(reason) = line.strip_prefix("Reason=") {
+                    self.reason = Some(without_stamp(reason).to_owned());
+                    self.in_reason = true;
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.in_reason = false;
+    }
+
+    fn read_token(&mut self, token: &'a str) {
+        let Some((key, value)) = token.split_once('=') else { return };
+        match key {
+            "NodeAddr" => self.addr = Some(value),
+            "NodeHostName" => self.hostname = Some(value),
+            "State" => self.state = Some(value),
+            "Partitions" => self.partitions = Some(value),
+            "BootTime" => self.boot_time = value.parse().ok(),
+            "SlurmdStartTime" => self.slurmd_start_time = value.parse().ok(),
+            "InstanceId" => self.instance_id = Some(value),
+            _ => {}
+        }
+    }
+}
+
+/// Up to the first blank.
+fn word(text: &str) -> &str {
+    text.split_ascii_whitespace().next().unwrap_or_default()
+}
+
+/// Where a key begins: at a word's start.
+fn find_key(text: &str, key: &str) -> Option<usize> {
+    text.match_indices(key).map(|(at, _)| at).find(|at| *at == 0 || text.as_bytes()[at - 1] == b' ')
+}
+
+/// `InstanceId=` is printed behind the free text of a one-line record: it is the real one only when nothing but the keys that
+/// Slurm prints behind it follows.
+fn split_off_instance(tail: &str) -> (&str, Option<&str>) {
+    let Some(at) = tail.rfind(" InstanceId=") else { return (tail, None) };
+    let mut words = tail[at..].split_ascii_whitespace();
+    let id = words.next().and_then(|first| first.strip_prefix("InstanceId="));
+    if words.all(|word| word.starts_with("InstanceType=") || word.starts_with("ReservationName=")) {
+        (&tail[..at], id)
+    } else {
+        (tail, None)
+    }
+}
+
+/// `text [user@time]` → `text`.
+fn without_stamp(reason: &str) -> &str {
+    let reason = reason.trim_end();
+    let Some(open) = reason.rfind(" [") else { return reason };
+    if reason.ends_with(']') && reason[open..].contains('@') && !reason[open + 2..].contains(' ') {
+        &reason[..open]
+    } else {
+        reason
+    }
+}
+
+/// End of the first `[user@time]` in a one-line record's reason.
+fn stamp_end(reason: &str) -> Option<usize> {
+    reason.match_indices(" [").find_map(|(open, _)| {
+        let inner = &reason[open + 2..];
+        let close = inner.find(']')?;
+        (inner[..close].contains('@') && !inner[..close].contains(' ')).then_some(open + 2 + close + 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LONG_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-nodes-1.txt");
+    const LINE_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-nodes-oneline-1.txt");
+    const UNKNOWN_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-nodes-unknown-name.txt");
+    const LOCAL_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-node-local-time.txt");
+    const LONG_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-by-the-facts.txt");
+    const LINE_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-oneline-by-the-facts.txt");
+    const LONG_26: &str = include_str!("../../tests/data/scontrol/26.05.5/show-nodes-by-the-facts.txt");
+
+    fn node<'a>(shown: &'a Shown, name: &str) -> &'a SlurmNode {
+        shown.nodes.iter().find(|node| node.name == name).unwrap()
+    }
+
+    #[test]
+    fn both_forms_say_the_same() {
+        for (long, line) in [(LONG_22, LINE_22), (LONG_24, LINE_24)] {
+            let (long, mut line) = (parse(long).unwrap(), parse(line).unwrap());
+            assert!(!long.nodes.is_empty());
+            // Between the two recordings this node went from POWER_DOWN to POWERING_DOWN.
+            for (long, line) in long.nodes.iter().zip(&mut line.nodes).filter(|(long, _)| long.name == "q2-3") {
+                assert!(long.state.power_down_requested() && line.state.is_powering_down() && !line.state.power_down_requested());
+                line.state = long.state.clone();
+            }
+            assert_eq!(long, line);
+        }
+    }
+
+    #[test]
+    fn recorded_from_22_05() {
+        let shown = parse(LONG_22).unwrap();
+        assert_eq!(shown.nodes.len(), 12);
+        let up = node(&shown, "q1-dy-c5-1");
+        assert_eq!((up.addr.as_str(), up.hostname.as_str()), ("10.0.0.1", "ip-10-0-0-1"));
+        assert!(
+            up.state.is_powering_up()
+                && up.state.is_not_responding()
+                && !up.state.is_powered_down()
+                && !up.state.power_up_requested()
+        );
+        assert_eq!((up.boot_time, up.slurmd_start_time, up.instance_id.as_deref()), (None, None, None));
+        assert_eq!(up.partitions, ["q1", "q2"]);
+        assert!(up.has_own_address());
+
+        let running = node(&shown, "q1-dy-c5-3");
+        assert_eq!(running.state.to_string(), "IDLE+CLOUD");
+        assert!(running.boot_time.unwrap() > 1_700_000_000 && running.slurmd_start_time.unwrap() >= running.boot_time.unwrap());
+
+        let off = node(&shown, "q1-dy-c5-8");
+        assert!(off.state.is_powered_down() && !off.state.power_down_requested() && off.state.base == Base::Idle);
+        assert!(!off.has_own_address() && off.reason.is_none());
+
+        let asked = node(&shown, "q2-1");
+        assert!(asked.state.power_down_requested() && asked.state.is_powering_up() && !asked.state.is_powered_down());
+        let forced = node(&shown, "q2-3");
+        assert!(forced.state.power_down_requested() && !forced.state.is_powering_up());
+        assert_eq!(forced.reason.as_deref(), Some("(Code:InsufficientInstanceCapacity) nothing left"));
+    }
+
+    #[test]
+    fn free_text_is_never_taken_for_a_key() {
+        let shown = parse(LONG_22).unwrap();
+        let failed = node(&shown, "q2-2");
+        assert!(failed.state.is_down() && failed.state.is_powering_up());
+        let reason = failed.reason.as_deref();
+        assert_eq!(reason, Some("(Code:InsufficientInstanceCapacity) no c5.large in eu-west-1a; State=UP NodeName=x"));
+        // A reason of two lines, the second one looking like a record.
+        let drained = node(&shown, "q1-dy-c5-5");
+        assert_eq!(drained.reason.as_deref(), Some("a NodeName=evil State=IDLE"));
+        assert!(drained.state.is_draining());
+        let quoted = node(&shown, "q1-dy-c5-6");
+        assert_eq!(quoted.reason.as_deref(), Some(r#"a "quoted" word"#));
+        assert_eq!((quoted.instance_id.as_deref(), quoted.state.base.clone()), (None, Base::Down));
+    }
+
+    #[test]
+    fn newer_versions_carry_the_instance() {
+        let shown = parse(LONG_24).unwrap();
+        let up = node(&shown, "q1-dy-c5-1");
+        assert_eq!(up.instance_id.as_deref(), Some("i-0123456789abcdef0"));
+        assert_eq!((up.addr.as_str(), up.boot_time), ("10.0.0.1", Some(1_795_969_266)));
+        let noted = node(&shown, "q1-dy-c5-2");
+        assert_eq!(noted.instance_id.as_deref(), Some("i-0123456789abcdef1"));
+        assert_eq!(noted.reason.as_deref(), Some("pd : ResumeTimeout reached"));
+        let shown = parse(LONG_26).unwrap();
+        assert_eq!(node(&shown, "q1-dy-c5-1").instance_id.as_deref(), Some("i-0123456789abcdef0"));
+        // A flag that we do not know is kept.
+        let state = &node(&shown, "q1-dy-c5-2").state;
+        assert!(state.has("EXTERNAL_THING") && state.is_powered_down());
+        assert_eq!(state.unknown, ["EXTERNAL_THING"]);
+    }
+
+    #[test]
+    fn unknown_names_do_not_hide_the_others() {
+        let shown = parse(UNKNOWN_22).unwrap();
+        let names: Vec<_> = shown.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["q1-dy-c5-1", "q2-1"]);
+        assert_eq!(shown.not_found, ["nope"]);
+    }
+
+    #[test]
+    fn local_times_are_not_guessed() {
+        let shown = parse(LOCAL_22).unwrap();
+        assert_eq!((shown.nodes[0].boot_time, shown.nodes[0].slurmd_start_time), (None, None));
+    }
+
+    #[test]
+    fn half_an_answer_is_an_error() {
+        // Cut anywhere: an error, or whole records, or nothing but the first records with their ends.
+        let whole = parse(LONG_22).unwrap();
+        for cut in 1..LONG_22.len() {
+            if let Ok(part) = parse(&LONG_22[..cut]) {
+                assert_eq!(part.nodes, whole.nodes[..part.nodes.len()], "cut at {cut}");
+                let ends = LONG_22[..cut].ends_with("\n\n") || LONG_22[..cut].ends_with("\n\n\n");
+                assert!(ends || LONG_22[..cut].ends_with("CoresPerSocket=1 \n"), "cut at {cut}: {:?}", &LONG_22[..cut]);
+            }
+        }
+        assert!(matches!(parse("NodeName=a CoresPerSocket=1 \n"), Err(ShowError::NoState { .. })));
+    }
+
+    #[test]
+    fn words_are_compared_whole() {
+        let state = State::parse("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING");
+        assert!(state.is_down() && state.is_powered_down() && state.is_not_responding() && state.is_cloud());
+        assert!(!state.power_down_requested() && !state.is_powering_down() && !state.is_powering_up());
+        let state = State::parse("IDLE+CLOUD+POWER_UP+POWERED_DOWN");
+        assert!(state.power_up_requested() && state.is_powered_down() && !state.is_powering_up());
+        assert!(State::parse("IDLE+CLOUD+POWERING_DOWN").is_powering_down());
+        assert_eq!(State::parse("NEWBASE+CLOUD").base, Base::Other("NEWBASE".into()));
+    }
+}

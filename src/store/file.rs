@@ -1,0 +1,297 @@
+//! The file store: a state folder in, its mapping out; a change in, the mapping replaced whole.
+//!
+//! Everything that reads and rewrites the mapping or the launches folder does so under one `flock`, held for that moment only,
+//! never during a call to EC2 or Slurm. A mapping that cannot be read is refused and left as it is: the instances it speaks of are
+//! somebody's money. Only a missing file counts as empty, and the caller is told, since the mapping may have to be rebuilt.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::error::StoreError;
+use super::lock::Lock;
+use super::{atomic, document, filesystem};
+use crate::model::mapping::Mapping;
+
+/// Mode of the folder and of `launches`: nothing in it is for others.
+const DIR_MODE: u32 = 0o750;
+
+/// Bytes of the random state id; hexadecimal in the file.
+const STATE_ID_BYTES: usize = 8;
+
+/// How long `open` waits for the lock, when it has to make the state id.
+const OPEN_WAIT: Duration = Duration::from_secs(10);
+
+/// One state folder.
+#[derive(Debug, Clone)]
+pub(crate) struct FileStore {
+    dir: PathBuf,
+    cluster: String,
+    state_id: String,
+    is_new: bool,
+    read_only: bool,
+}
+
+impl FileStore {
+    /// Opens the folder, made with mode 0750 where missing, and makes sure of what a launch needs later: a local file system,
+    /// the right to write, a state id. To be called before anything is asked of EC2.
+    pub(crate) fn open(dir: &Path, cluster: &str) -> Result<Self, StoreError> {
+        refuse_network(dir)?;
+        let launches = dir.join("launches");
+        for folder in [dir, &launches] {
+            create_dir(folder).map_err(|error| explain(folder, "create", error))?;
+            check_writable(folder)?;
+        }
+        let mut store =
+            Self { dir: dir.to_owned(), cluster: cluster.to_owned(), state_id: String::new(), is_new: false, read_only: false };
+        (store.state_id, store.is_new) = store.make_state_id()?;
+        Ok(store)
+    }
+
+    /// Opens the folder for a dry run: creates and writes nothing. A folder that does not exist is an empty one.
+    pub(crate) fn open_read_only(dir: &Path, cluster: &str) -> Result<Self, StoreError> {
+        refuse_network(dir)?;
+        let mut store =
+            Self { dir: dir.to_owned(), cluster: cluster.to_owned(), state_id: String::new(), is_new: false, read_only: true };
+        store.state_id = store.read_state_id()?.unwrap_or_default();
+        Ok(store)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The random id of this folder, 16 hexadecimal digits. Empty only in a dry run on a folder that was never used.
+    pub(crate) fn state_id(&self) -> &str {
+        &self.state_id
+    }
+
+    /// Was the state id made by this very call of `open`? Then no instance carries it yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    pub(crate) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    pub(crate) fn mapping_path(&self) -> PathBuf {
+        self.dir.join("mapping.json")
+    }
+
+    pub(crate) fn launches_dir(&self) -> PathBuf {
+        self.dir.join("launches")
+    }
+
+    /// Is there no mapping file at all? With instances of ours alive that means: rebuild, terminate nothing.
+    pub(crate) fn mapping_missing(&self) -> Result<bool, StoreError> {
+        Ok(read_regular(&self.mapping_path())?.is_none())
+    }
+
+    /// The mapping as of now, without the lock: the file is replaced whole, so this is never half of anything. Empty if missing.
+    pub(crate) fn read(&self) -> Result<Mapping, StoreError> {
+        self.load().map(|(mapping, _)| mapping)
+    }
+
+    /// Changes the mapping under the lock, waiting for that at most `wait`. Written only if `change` left it different.
+    /// Never held across an await: `change` is plain code.
+    pub(crate) fn update<T>(&self, wait: Duration, change: impl FnOnce(&mut Mapping) -> T) -> Result<T, StoreError> {
+        let mut locked = self.locked(wait)?;
+        let value = change(&mut locked.mapping);
+        if locked.existed() || locked.mapping != Mapping::new(&self.cluster) {
+            locked.commit()?;
+        }
+        Ok(value)
+    }
+
+    /// Takes the lock and reads the mapping, for a change that also reads or writes launch records.
+    pub(crate) fn locked(&self, wait: Duration) -> Result<Locked<'_>, StoreError> {
+        if self.read_only {
+            return Err(StoreError::ReadOnly { path: self.dir.clone() });
+        }
+        let lock = Lock::acquire(&self.dir.join("lock"), wait)?;
+        let (mapping, found) = self.load()?;
+        Ok(Locked { store: self, mapping, found, _lock: lock })
+    }
+
+    fn load(&self) -> Result<(Mapping, Option<Vec<u8>>), StoreError> {
+        let path = self.mapping_path();
+        let Some(bytes) = read_regular(&path)? else { return Ok((Mapping::new(&self.cluster), None)) };
+        let mapping = document::parse(&bytes, &self.cluster).map_err(|problem| StoreError::Content {
+            path,
+            position: problem.position,
+            why: problem.why,
+            advice: "look at the file; restore it from a copy, or move it away to have it rebuilt from Slurm and EC2",
+        })?;
+        Ok((mapping, Some(bytes)))
+    }
+
+    /// The id, and whether it was made now.
+    fn make_state_id(&self) -> Result<(String, bool), StoreError> {
+        if let Some(id) = self.read_state_id()? {
+            return Ok((id, false));
+        }
+        let _lock = Lock::acquire(&self.dir.join("lock"), OPEN_WAIT)?;
+        // Another program may have made it while this one waited.
+        if let Some(id) = self.read_state_id()? {
+            return Ok((id, false));
+        }
+        let path = self.state_id_path();
+        let id = atomic::random_hex(STATE_ID_BYTES).map_err(|error| io_error("make a random id for", &path, error))?;
+        atomic::replace(&path, format!("{id}\n").as_bytes(), atomic::FILE_MODE)
+            .map_err(|error| io_error("write", &path, error))?;
+        Ok((id, true))
+    }
+
+    fn read_state_id(&self) -> Result<Option<String>, StoreError> {
+        let path = self.state_id_path();
+        let Some(bytes) = read_regular(&path)? else { return Ok(None) };
+        let id = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
+        let good = id.len() == STATE_ID_BYTES * 2 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if good {
+            return Ok(Some(id));
+        }
+        Err(StoreError::Content {
+            path,
+            position: None,
+            why: "it does not hold 16 hexadecimal digits".to_owned(),
+            advice: "restore it from the tag slurm-ec2:state of the cluster's instances; without any instance, remove it",
+        })
+    }
+
+    fn state_id_path(&self) -> PathBuf {
+        self.dir.join("state-id")
+    }
+}
+
+/// The mapping and the launches folder while the lock is held. Dropped without [`Locked::commit`], nothing is written.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    pub(super) store: &'a FileStore,
+    mapping: Mapping,
+    /// The file's bytes as of now, `None` = no file.
+    found: Option<Vec<u8>>,
+    _lock: Lock,
+}
+
+impl Locked<'_> {
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub(crate) fn mapping_mut(&mut self) -> &mut Mapping {
+        &mut self.mapping
+    }
+
+    /// Was there a mapping file?
+    pub(crate) fn existed(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Writes the mapping if it differs from the file, or if there is no file, and keeps the lock. True = written.
+    pub(crate) fn commit(&mut self) -> Result<bool, StoreError> {
+        let path = self.store.mapping_path();
+        let bytes = document::render(&self.mapping).map_err(|error| io_error("write", &path, error.into()))?;
+        if self.found.as_ref() == Some(&bytes) {
+            return Ok(false);
+        }
+        atomic::replace(&path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &path, error))?;
+        self.found = Some(bytes);
+        Ok(true)
+    }
+}
+
+/// The content of a regular file, `None` if there is none at that path. A link, a folder, a pipe are refused: the file is going to
+/// be replaced by a rename, which would put a file in the place of whatever is there.
+pub(super) fn read_regular(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    let file = OpenOptions::new()
+        .read(true)
+        // Neither follows a link nor waits for the other end of a pipe.
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(path);
+    let irregular = |why: &str| StoreError::Content {
+        path: path.to_owned(),
+        position: None,
+        why: why.to_owned(),
+        advice: "move it away, or put the file itself here",
+    };
+    let mut file = match file {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
+            return Err(irregular("it is a symbolic link, and the file is replaced by rename"));
+        }
+        Err(error) => return Err(explain(path, "read", error)),
+    };
+    let meta = file.metadata().map_err(|error| io_error("look at", path, error))?;
+    if meta.is_dir() {
+        return Err(irregular("it is a folder"));
+    }
+    if !meta.is_file() {
+        return Err(irregular("it is not a regular file"));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0).saturating_add(1));
+    file.read_to_end(&mut bytes).map_err(|error| io_error("read", path, error))?;
+    Ok(Some(bytes))
+}
+
+/// An error about a path; where rights are the matter, it says whose the file is and who we are.
+pub(super) fn explain(path: &Path, what: &'static str, source: io::Error) -> StoreError {
+    if !matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
+        return io_error(what, path, source);
+    }
+    let existing = path.ancestors().find_map(|part| fs::metadata(part).ok().map(|meta| (part, meta)));
+    let about = match existing {
+        Some((part, meta)) => format!(
+            "{}belongs to uid {}, mode {:04o}, and this program runs as uid {}",
+            if part == path { String::new() } else { format!("is in {}, which ", part.display()) },
+            meta.uid(),
+            meta.mode() & 0o7777,
+            nix::unistd::geteuid()
+        ),
+        None => format!("cannot be reached by uid {}", nix::unistd::geteuid()),
+    };
+    StoreError::NotWritable { path: path.to_owned(), about, source }
+}
+
+pub(super) fn io_error(what: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { what, path: path.to_owned(), source }
+}
+
+fn refuse_network(dir: &Path) -> Result<(), StoreError> {
+    let existing = dir.ancestors().find(|part| fs::metadata(part).is_ok()).unwrap_or(Path::new("/"));
+    match filesystem::network(existing) {
+        Ok(None) => Ok(()),
+        Ok(Some(kind)) => Err(StoreError::NetworkFileSystem { path: dir.to_owned(), kind }),
+        Err(error) => Err(explain(existing, "ask for the file system of", error)),
+    }
+}
+
+/// Makes the folder with its mode whatever the umask; one that exists keeps the mode it has.
+fn create_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent() {
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(parent)?;
+    }
+    match DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(DIR_MODE)),
+        // Two first runs at the same moment.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Does what every later write does: a file made and removed. Named after the mapping, so that a leftover goes with the next write.
+fn check_writable(dir: &Path) -> Result<(), StoreError> {
+    match atomic::Temp::create(&dir.join("mapping.json"), atomic::FILE_MODE) {
+        Ok(temp) => {
+            drop(temp);
+            Ok(())
+        }
+        Err(error) => Err(explain(dir, "write in", error)),
+    }
+}

@@ -1,0 +1,35 @@
+//! The state folder: mapping, claims, launch records, back-off, token bucket, failure counts. One door, path in, values out.
+//! Never decides what is done about what it reads.
+//!
+//! ```text
+//! <state dir>/               0750
+//!   mapping.json             which instance stands behind which node; replaced whole
+//!   lock                     flock: held while the mapping or the launches folder is read and rewritten, never during EC2 calls
+//!   state-id                 random id of this folder, a tag on every instance
+//!   launches/<id>.jsonl      one launch record per run; its flock lives as long as the run
+//!   launches/<id>.claim      flock: who recovers that record now; gone when nobody does
+//!   backoff.json             groups left alone for a while; backoff.lock guards it
+//!   failures.json            boot failures counted per group; failures.lock guards it
+//!   bucket.json              token bucket of launch calls; bucket.lock guards it
+//!   *.json.bad               one of those three that could not be understood, kept for a person to look at
+//!   .*.tmp                   a file being written; one left by a killed program goes with the next write
+//!   heartbeat                written by clustermgtd
+//! ```
+//!
+//! All files are 0640. Opening `mapping.json` for reading is enough for other programs: it is replaced whole.
+
+pub(crate) mod atomic;
+pub(crate) mod backoff;
+pub(crate) mod bucket;
+mod document;
+pub(crate) mod error;
+pub(crate) mod failures;
+pub(crate) mod file;
+mod filesystem;
+pub(crate) mod heartbeat;
+pub(crate) mod launch_record;
+mod ledger;
+pub(crate) mod lock;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! The one integration binary (the EC2 crate links slowly): the real programs against the fault-injecting EC2 endpoint and a
+//! recording scontrol. The end-to-end tests on a real Slurm are in testkit/lab.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr, reason = "tests")]
+
+mod resume;
+mod site;
