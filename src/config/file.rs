@@ -24,7 +24,8 @@ pub(crate) fn default_path() -> &'static str {
 /// Why there are no [`Settings`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("cannot read the configuration {}{}; {advice}", path.display(), facts(*mode, *owner, user))]
+    /// The cause is part of the text, since this is told on its own to people and to Slurm.
+    #[error("cannot read the configuration {}{}: {source}; {advice}", path.display(), facts(*mode, *owner, user))]
     Unreadable {
         path: PathBuf,
         /// Permission bits, if the file can be looked at.
@@ -79,14 +80,25 @@ pub(crate) fn load(path: &Path) -> Result<Settings, ConfigError> {
 }
 
 /// What is known about a file that cannot be read (P01).
-fn unreadable(path: &Path, source: io::Error) -> ConfigError {
+pub(super) fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     let meta = fs::metadata(path).ok();
     let advice = match source.kind() {
         io::ErrorKind::NotFound => {
             "write it (docs/configuration.md has a short one), or name another with --config or $SLURM_EC2_CONFIG".to_owned()
         }
         io::ErrorKind::PermissionDenied if meta.is_none() => {
-            "slurmctld's user needs the right to enter every folder above it".to_owned()
+            // The deepest folder that can be looked at is the one that cannot be entered.
+            let closed = path.ancestors().skip(1).find_map(|folder| Some((folder, fs::metadata(folder).ok()?)));
+            match closed {
+                Some((folder, meta)) => format!(
+                    "the folder {} (mode {:04o}, owner {}:{}) does not let that user in",
+                    folder.display(),
+                    meta.mode() & 0o7777,
+                    meta.uid(),
+                    meta.gid()
+                ),
+                None => "slurmctld's user needs the right to enter every folder above it".to_owned(),
+            }
         }
         io::ErrorKind::PermissionDenied => {
             "slurmctld's user must be able to read it: give it that user's group and mode 0640".to_owned()
@@ -131,7 +143,11 @@ pub(super) fn read(path: &Path, text: &str) -> (Settings, Vec<Mistake>, Asked) {
         .into_iter()
         .map(|error| {
             let span = error.span().unwrap_or(text.len()..text.len());
-            let help = if error.message().starts_with("duplicate key") { "keep one of them" } else { "see https://toml.io for the form of the file" };
+            let help = if error.message().starts_with("duplicate key") {
+                "keep one of them"
+            } else {
+                "see https://toml.io for the form of the file"
+            };
             (span.clone(), source.cite(span, error.message(), help))
         })
         .collect();

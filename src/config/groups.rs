@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::combinations::{ALLOCATION_STRATEGIES, conflicts};
+use super::checks::{check_allocation, check_name, check_subnet, check_type};
+use super::combinations::conflicts;
 use super::index::index;
 use super::reader::{REQUIRED, Reader, SECTION, Section, Span};
 use super::settings::NodeIndex;
-use super::words::{choices, nearest};
+use super::template::launch_template;
 use crate::model::failure::BackoffTimes;
 use crate::model::hostlist;
 use crate::model::instance::tag;
@@ -34,7 +35,12 @@ const MOST_PRICE: f64 = 1000.0;
 const NO_GROUP: &str = "add a [[group]] section with name, nodes and launch_template";
 
 /// Reads `[[group]]`; the groups that are whole, and which node belongs to which.
-pub(crate) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, base: &LaunchPolicy, limit: usize) -> (Vec<Group>, NodeIndex) {
+pub(crate) fn read<'t>(
+    reader: &Reader<'t>,
+    root: &Section<'_, 't>,
+    base: &LaunchPolicy,
+    limit: usize,
+) -> (Vec<Group>, NodeIndex) {
     let mut groups = Vec::new();
     let mut lists = Vec::new();
     let mut names: Vec<(String, Span)> = Vec::new();
@@ -47,7 +53,11 @@ pub(crate) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, base: &Launc
             match names.iter().find(|(other, _)| *other == name) {
                 Some((_, other)) => {
                     let line = reader.line(other);
-                    reader.mistake(span, format!("two groups are called {name:?}; the other is in line {line}"), "give each group a name of its own");
+                    reader.mistake(
+                        span,
+                        format!("two groups are called {name:?}; the other is in line {line}"),
+                        "give each group a name of its own",
+                    );
                 }
                 None => names.push((name, span)),
             }
@@ -65,7 +75,10 @@ pub(crate) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, base: &Launc
         reader.mistake(
             places[overlap.second].clone(),
             format!("groups {first:?} and {second:?} both have {}", overlap.shown()),
-            format!("a node belongs to one group: take it out of one of them ({first:?} is in line {})", reader.line(&places[overlap.first])),
+            format!(
+                "a node belongs to one group: take it out of one of them ({first:?} is in line {})",
+                reader.line(&places[overlap.first])
+            ),
         );
     }
     (groups, node_group)
@@ -109,7 +122,11 @@ fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, base: &LaunchPolicy
     }
     let launch_template = launch_template(reader, section);
     let recipe = Recipe {
-        api: section.choice("api", Api::RunInstances, &[("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)]),
+        api: section.choice(
+            "api",
+            Api::RunInstances,
+            &[("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)],
+        ),
         launch_template: launch_template.clone().unwrap_or_else(no_template),
         instance_types: section.texts("instance_types", "\"c5.large\"", check_type),
         subnets: section.texts("subnets", "\"subnet-0123456789abcdef0\"", check_subnet),
@@ -151,7 +168,11 @@ pub(crate) fn launch_policy(section: &Section<'_, '_>, base: &LaunchPolicy) -> L
             &[("best-effort", Strategy::BestEffort), ("all-or-nothing", Strategy::AllOrNothing)],
         ),
         batch_size: size(section.integer("batch_size", base.batch_size as u64, 1..=MAX_BATCH)),
-        on_existing: section.choice("on_existing", base.on_existing, &[("replace", OnExisting::Replace), ("reboot", OnExisting::Reboot)]),
+        on_existing: section.choice(
+            "on_existing",
+            base.on_existing,
+            &[("replace", OnExisting::Replace), ("reboot", OnExisting::Reboot)],
+        ),
         node_tags: section.boolean("node_tags", base.node_tags),
         backoff: BackoffTimes {
             capacity: backoff("backoff_capacity", base.backoff.capacity),
@@ -193,91 +214,26 @@ fn expand(reader: &Reader<'_>, section: &Section<'_, '_>, limit: usize) -> Vec<S
                     1 => String::new(),
                     count => format!(" and {} more", count - 1),
                 };
-                section.mistake("nodes", value.span(), format!("nodes names {twice}{more} more than once"), "name each node once");
+                section.mistake(
+                    "nodes",
+                    value.span(),
+                    format!("nodes names {twice}{more} more than once"),
+                    "name each node once",
+                );
             }
             expansion.names
         }
         Err(error) => {
             let at = reader.inside(&value.span(), error.position);
-            section.mistake("nodes", at..at + 1, format!("nodes: {}", error.problem), format!("write a host list such as {example}"));
+            section.mistake(
+                "nodes",
+                at..at + 1,
+                format!("nodes: {}", error.problem),
+                format!("write a host list such as {example}"),
+            );
             Vec::new()
         }
     }
-}
-
-/// A name, or a table with a name or an id, and a version.
-fn launch_template<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<LaunchTemplate> {
-    const KEY: &str = "launch_template";
-    let example = "\"hpc-c5\", or { id = \"lt-0123456789abcdef0\", version = 3 }";
-    let value = section.value(KEY, REQUIRED);
-    let (table, span) = match value {
-        None => {
-            section.require(KEY, format!("add launch_template = {example}"));
-            (None, section.span.clone())
-        }
-        Some(value) => match value.get_ref() {
-            DeValue::String(text) if is_template_id(text) => {
-                section.mistake(KEY, value.span(), format!("launch_template {text:?} is an id; a plain string is a name"), format!("write {{ id = {text:?} }}"));
-                return None;
-            }
-            DeValue::String(_) => {
-                let (name, span) = section.text_of(KEY, value, "\"hpc-c5\"")?;
-                if let Err((message, help)) = check_template_name(&name) {
-                    section.mistake(KEY, span, format!("launch_template {name:?} {message}"), help);
-                    return None;
-                }
-                return Some(LaunchTemplate { name: Some(name), id: None, version: "$Default".to_owned() });
-            }
-            DeValue::Table(table) => (Some(table), value.span()),
-            _ => {
-                section.wrong_type(KEY, value, "a name or a table", format!("write {example}"));
-                return None;
-            }
-        },
-    };
-    let inner = reader.section("group.launch_template", table, span.clone());
-    let name = inner.checked("name", "one of the two", "\"hpc-c5\"", |text| check_template_name(text).map_err(|(message, help)| (format!("{text:?} {message}"), help)));
-    let id = inner.checked("id", "one of the two", "\"lt-0123456789abcdef0\"", |text| {
-        if is_template_id(text) {
-            return Ok(());
-        }
-        Err((format!("{text:?} is no launch template id"), "write lt- and its hexadecimal digits; a name goes under the key name".to_owned()))
-    });
-    let version = version(&inner);
-    let (name_given, id_given) = (inner.key_span("name"), inner.key_span("id"));
-    inner.finish();
-    if table.is_some() {
-        match (name_given, id_given) {
-            (None, None) => reader.mistake(span, "launch_template has neither name nor id", "add name = \"hpc-c5\", or the id"),
-            (Some(_), Some(id)) => reader.mistake(id, "launch_template has both name and id", "keep one of them"),
-            _ => {}
-        }
-    }
-    Some(LaunchTemplate { name, id, version: version? })
-}
-
-/// `$Default`, `$Latest` or a number, as a string or plain.
-fn version(section: &Section<'_, '_>) -> Option<String> {
-    let help = "write a number from 1, \"$Default\" or \"$Latest\"";
-    let Some(value) = section.value("version", "\"$Default\"") else { return Some("$Default".to_owned()) };
-    let text = match value.get_ref() {
-        DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
-        DeValue::String(text) => text,
-        _ => {
-            section.wrong_type("version", value, "a number or a string", help);
-            return None;
-        }
-    };
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    if matches!(text, "$Default" | "$Latest") || (is_number && text.parse::<u64>().is_ok()) {
-        return Some(text.to_owned());
-    }
-    let help = match nearest(text.trim_start_matches('$'), ["Default", "Latest"]) {
-        Some(near) => format!("write \"${near}\""),
-        None => help.to_owned(),
-    };
-    section.mistake("version", value.span(), format!("version {text:?} does not exist"), help);
-    None
 }
 
 /// The tags of instances and volumes (R34).
@@ -291,9 +247,14 @@ fn tags<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> BTreeMap<String, 
     for (key, value) in table.iter() {
         let name = &**key.get_ref();
         let lower = name.to_ascii_lowercase();
-        let reserved = [("aws:", "EC2"), (tag::PREFIX, "these programs")].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
+        let reserved =
+            [("aws:", "EC2"), (tag::PREFIX, "these programs")].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
         if let Some((prefix, owner)) = reserved {
-            reader.mistake(key.span(), format!("tag {name:?} is reserved: {owner} write the tags that begin with {prefix}"), "choose another key");
+            reader.mistake(
+                key.span(),
+                format!("tag {name:?} is reserved: {owner} write the tags that begin with {prefix}"),
+                "choose another key",
+            );
             continue;
         }
         if name.is_empty() || name.chars().count() > MAX_TAG_KEY || name.contains(char::is_control) {
@@ -306,7 +267,11 @@ fn tags<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> BTreeMap<String, 
                 tags.insert(name.to_owned(), text.to_string());
             }
             DeValue::String(_) => {
-                reader.mistake(value.span(), format!("the value of tag {name:?} is too long or no plain text"), format!("write at most {MAX_TAG_VALUE} characters"));
+                reader.mistake(
+                    value.span(),
+                    format!("the value of tag {name:?} is too long or no plain text"),
+                    format!("write at most {MAX_TAG_VALUE} characters"),
+                );
             }
             _ => {
                 section.text_of("tags", value, "\"blue\"");
@@ -322,78 +287,4 @@ fn tags<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> BTreeMap<String, 
         );
     }
     tags
-}
-
-/// Names that go into tags, tag filters, reasons and file names: no blank, no wildcard, no slash.
-pub(crate) fn check_name(text: &str, most: usize) -> Result<(), (String, String)> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
-        return Err((format!("{text:?} holds {bad:?}"), "write letters, digits, '.', '_' and '-' only".to_owned()));
-    }
-    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err((format!("{text:?} does not begin with a letter or digit"), "begin with a letter or digit".to_owned()));
-    }
-    if text.len() > most {
-        return Err((format!("has {} characters", text.len()), format!("write at most {most}")));
-    }
-    Ok(())
-}
-
-fn check_type(text: &str) -> Result<(), (String, String)> {
-    let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-    match text.split_once('.') {
-        Some((family, size)) if part(family) && part(size) => Ok(()),
-        _ => Err(("is no instance type".to_owned(), "write a family and a size in lower case, such as \"c5.large\"".to_owned())),
-    }
-}
-
-fn check_subnet(text: &str) -> Result<(), (String, String)> {
-    match text.strip_prefix("subnet-") {
-        Some(id) if !id.is_empty() && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) => Ok(()),
-        _ => Err(("is no subnet id".to_owned(), "write an id such as \"subnet-0123456789abcdef0\"".to_owned())),
-    }
-}
-
-fn check_allocation(text: &str) -> Result<(), (String, String)> {
-    if ALLOCATION_STRATEGIES.contains(&text) {
-        return Ok(());
-    }
-    let help = match nearest(text, ALLOCATION_STRATEGIES) {
-        Some(near) => format!("write {near:?}"),
-        None => format!("write {}", choices(ALLOCATION_STRATEGIES)),
-    };
-    Err((format!("is {text:?}, which EC2 does not know"), help))
-}
-
-fn is_template_id(text: &str) -> bool {
-    text.strip_prefix("lt-").is_some_and(|id| id.len() >= 8 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)))
-}
-
-/// 3 to 128 letters, digits and `( ) . - / _` (EC2 API, CreateLaunchTemplate).
-fn check_template_name(text: &str) -> Result<(), (String, String)> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "()./_-".contains(c);
-    if (3..=128).contains(&text.len()) && text.chars().all(allowed) {
-        return Ok(());
-    }
-    Err(("cannot be a launch template's name".to_owned(), "write 3 to 128 letters, digits and ( ) . - / _".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_names_and_types() {
-        assert!(is_template_id("lt-0123456789abcdef0") && !is_template_id("lt-mine") && !is_template_id("lt-"));
-        for good in ["c5.large", "u-6tb1.112xlarge", "c7gn.metal-48xl"] {
-            assert!(check_type(good).is_ok(), "{good}");
-        }
-        for bad in ["c5", "C5.large", "c5.", ".large", "c5.large, c5.xlarge"] {
-            assert!(check_type(bad).is_err(), "{bad}");
-        }
-        assert!(check_subnet("subnet-0a1b").is_ok() && check_subnet("eu-west-1a").is_err() && check_subnet("subnet-").is_err());
-        for (name, good) in [("c5", true), ("gpu_2.a-b", true), ("", false), ("-a", false), ("a*", false), ("a/b", false), ("é", false)] {
-            assert_eq!(check_name(name, 100).is_ok(), good, "{name}");
-        }
-    }
 }

@@ -82,11 +82,7 @@ mod tests {
         let found: Vec<_> = overlaps.iter().map(|o| (o.first, o.second, o.count, o.shown())).collect();
         assert_eq!(
             found,
-            [
-                (0, 1, 5, "n6, n7, n8 and 2 more".to_owned()),
-                (0, 2, 1, "n10".to_owned()),
-                (1, 2, 1, "n11".to_owned()),
-            ]
+            [(0, 1, 5, "n6, n7, n8 and 2 more".to_owned()), (0, 2, 1, "n10".to_owned()), (1, 2, 1, "n11".to_owned()),]
         );
     }
 }

@@ -3,6 +3,7 @@
 //! `file.rs` is the story; `reader.rs` and `cite.rs` know TOML and positions; `combinations.rs` and `index.rs` know neither, so that
 //! another kind of file can be held to the same rules.
 
+mod checks;
 pub(crate) mod cite;
 mod combinations;
 pub(crate) mod file;
@@ -11,6 +12,8 @@ mod index;
 mod reader;
 mod sections;
 pub(crate) mod settings;
+mod template;
 #[cfg(test)]
 mod tests;
+mod values;
 mod words;

@@ -1,17 +1,15 @@
-//! Walks a TOML document: sections and keys in, typed values out; whatever is wrong is noted with its place, a usable value is given
-//! back, and the reading goes on. Knows no key by name: the keys that are asked for are the keys that exist.
+//! Walks a TOML document: sections and keys in, values with their places out (`values.rs` gives them types). Notes every mistake and
+//! goes on. Knows no key by name: the keys that are asked for are the keys that exist.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cite::{Mistake, Source};
-use super::words::{choices, nearest};
+use super::words::nearest;
 
 /// A value as it stands in the file.
 pub(crate) type Value<'t> = Spanned<DeValue<'t>>;
@@ -68,7 +66,15 @@ impl<'t> Reader<'t> {
 
     /// A section that may be absent; every key of an absent section is absent.
     pub(crate) fn section<'r>(&'r self, name: &'static str, table: Option<&'r DeTable<'t>>, span: Span) -> Section<'r, 't> {
-        Section { reader: self, name, table, span, inherits: Cell::new(false), asked: RefCell::default(), bad: RefCell::default() }
+        Section {
+            reader: self,
+            name,
+            table,
+            span,
+            inherits: Cell::new(false),
+            asked: RefCell::default(),
+            bad: RefCell::default(),
+        }
     }
 
     /// Where byte `offset` of the string value at `span` stands in the file: behind the quote, escapes counted as written.
@@ -94,7 +100,12 @@ impl<'t> Reader<'t> {
             all.extend(self.missing.into_inner());
         } else {
             let lines: BTreeSet<usize> = syntax.iter().map(|(_, mistake)| mistake.line).collect();
-            let header = self.source.text.lines().enumerate().any(|(at, line)| line.trim_start().starts_with('[') && lines.contains(&(at + 1)));
+            let header = self
+                .source
+                .text
+                .lines()
+                .enumerate()
+                .any(|(at, line)| line.trim_start().starts_with('[') && lines.contains(&(at + 1)));
             all.retain(|(_, mistake)| !header && !lines.contains(&mistake.line));
             all.extend(syntax);
         }
@@ -214,6 +225,16 @@ impl<'r, 't> Section<'r, 't> {
         self.table.and_then(|table| table.get(key)).map(Spanned::span)
     }
 
+    /// A place, as it stands in the file.
+    pub(crate) fn written(&self, span: &Span) -> &'t str {
+        self.reader.source.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// Where byte `offset` of the string value at `span` stands in the file.
+    pub(crate) fn inside(&self, span: &Span, offset: usize) -> usize {
+        self.reader.inside(span, offset)
+    }
+
     /// Notes a mistake about a key's value.
     pub(crate) fn mistake(&self, key: &'static str, span: Span, message: impl Into<String>, help: impl Into<String>) {
         self.bad.borrow_mut().insert(key);
@@ -241,273 +262,6 @@ impl<'r, 't> Section<'r, 't> {
             }
         }
     }
-
-    /// Notes that a value has another type than it should.
-    pub(crate) fn wrong_type(&self, key: &'static str, value: &Value<'t>, wanted: &str, help: impl Into<String>) {
-        let found = match value.get_ref() {
-            DeValue::Datetime(_) => "a date",
-            DeValue::Integer(_) => "an integer",
-            DeValue::Array(_) => "an array",
-            DeValue::String(_) => "a string",
-            DeValue::Float(_) => "a number",
-            DeValue::Boolean(_) => "a boolean",
-            DeValue::Table(_) => "a table",
-        };
-        self.mistake(key, value.span(), format!("{key} must be {wanted}, not {found}"), help);
-    }
-
-    /// A string that is not empty and holds no control characters.
-    pub(crate) fn text(&self, key: &'static str, default: impl Into<String>, example: &str) -> Option<(String, Span)> {
-        let value = self.value(key, default)?;
-        self.text_of(key, value, example)
-    }
-
-    /// The same for a value at hand: an element of an array, or the value of a table.
-    pub(crate) fn text_of(&self, key: &'static str, value: &Value<'t>, example: &str) -> Option<(String, Span)> {
-        let DeValue::String(text) = value.get_ref() else {
-            let help = match value.get_ref() {
-                DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => {
-                    let written = self.reader.source.text.get(value.span()).unwrap_or_default();
-                    format!("put it in quotes: {written:?}")
-                }
-                _ => format!("write a string such as {example}"),
-            };
-            self.wrong_type(key, value, "a string", help);
-            return None;
-        };
-        if text.trim().is_empty() {
-            self.mistake(key, value.span(), format!("{key} is empty"), format!("write something like {example}"));
-            return None;
-        }
-        if let Some(at) = text.find(char::is_control) {
-            let at = self.reader.inside(&value.span(), at);
-            self.mistake(key, at..at + 1, format!("{key} holds a control character"), "remove it; a value is one line of plain text");
-            return None;
-        }
-        if text.trim().len() != text.len() {
-            self.mistake(key, value.span(), format!("{key} begins or ends with a blank"), format!("write {:?}", text.trim()));
-            return None;
-        }
-        Some((text.to_string(), value.span()))
-    }
-
-    /// A string that `check` accepts; it answers with a message about the value and what to write.
-    pub(crate) fn checked(
-        &self,
-        key: &'static str,
-        default: impl Into<String>,
-        example: &str,
-        check: impl Fn(&str) -> Result<(), (String, String)>,
-    ) -> Option<String> {
-        let (text, span) = self.text(key, default, example)?;
-        match check(&text) {
-            Ok(()) => Some(text),
-            Err((message, help)) => {
-                self.mistake(key, span, format!("{key} {message}"), help);
-                None
-            }
-        }
-    }
-
-    /// An array of strings, each given once and accepted by `check`.
-    pub(crate) fn texts(&self, key: &'static str, example: &str, check: impl Fn(&str) -> Result<(), (String, String)>) -> Vec<String> {
-        let Some(value) = self.value(key, "[]") else { return Vec::new() };
-        let DeValue::Array(array) = value.get_ref() else {
-            let help = match value.get_ref() {
-                DeValue::String(text) => format!("write {key} = [{text:?}]"),
-                _ => format!("write something like {key} = [{example}]"),
-            };
-            self.wrong_type(key, value, "an array of strings", help);
-            return Vec::new();
-        };
-        let mut texts: Vec<String> = Vec::new();
-        for element in array.iter() {
-            let Some((text, span)) = self.text_of(key, element, example) else { continue };
-            if let Err((message, help)) = check(&text) {
-                self.mistake(key, span, format!("{key}: {text:?} {message}"), help);
-            } else if texts.contains(&text) {
-                self.mistake(key, span, format!("{key} names {text:?} twice"), "keep one of them");
-            } else {
-                texts.push(text);
-            }
-        }
-        texts
-    }
-
-    /// A path that does not depend on the current folder: slurmctld's calls start in one that nobody chose.
-    pub(crate) fn absolute_path(&self, key: &'static str, default: Option<&str>, example: &str) -> Option<PathBuf> {
-        let shown = default.map_or(NONE.to_owned(), |path| format!("{path:?}"));
-        let text = self.checked(key, shown, example, |text| {
-            if text.starts_with('/') {
-                Ok(())
-            } else if text.starts_with('~') {
-                Err((format!("{text:?} begins with ~, but slurmctld gives its programs no HOME"), format!("write the whole path, such as {example}")))
-            } else {
-                Err((format!("{text:?} is not an absolute path"), format!("begin with /, such as {example}")))
-            }
-        });
-        text.map(PathBuf::from).or_else(|| default.map(PathBuf::from))
-    }
-
-    /// One of several words.
-    pub(crate) fn choice<T: Copy + PartialEq>(&self, key: &'static str, base: T, words: &[(&str, T)]) -> T {
-        let default = words.iter().find(|(_, value)| *value == base).map_or("", |(word, _)| word);
-        let Some(value) = self.value(key, self.shown(format!("{default:?}"))) else { return base };
-        let all = || words.iter().map(|(word, _)| *word);
-        let DeValue::String(text) = value.get_ref() else {
-            self.wrong_type(key, value, "a string", format!("write {}", choices(all())));
-            return base;
-        };
-        if let Some((_, value)) = words.iter().find(|(word, _)| *word == &**text) {
-            return *value;
-        }
-        let help = match nearest(text, all()) {
-            Some(near) => format!("write {near:?}"),
-            None => format!("write {}", choices(all())),
-        };
-        self.mistake(key, value.span(), format!("{key} is {text:?}; it must be {}", choices(all())), help);
-        base
-    }
-
-    pub(crate) fn boolean(&self, key: &'static str, base: bool) -> bool {
-        let Some(value) = self.value(key, self.shown(base.to_string())) else { return base };
-        let DeValue::Boolean(boolean) = value.get_ref() else {
-            self.wrong_type(key, value, "true or false", format!("write {key} = true or {key} = false, without quotes"));
-            return base;
-        };
-        *boolean
-    }
-
-    /// A whole number within a range.
-    pub(crate) fn integer(&self, key: &'static str, base: u64, range: RangeInclusive<u64>) -> u64 {
-        let Some(value) = self.value(key, self.shown(base.to_string())) else { return base };
-        let help = format!("write a number from {} to {}, such as {key} = {base}", range.start(), range.end());
-        let DeValue::Integer(integer) = value.get_ref() else {
-            self.wrong_type(key, value, "a whole number", help);
-            return base;
-        };
-        match i128::from_str_radix(integer.as_str(), integer.radix()).ok().and_then(|number| u64::try_from(number).ok()) {
-            Some(number) if range.contains(&number) => number,
-            _ => {
-                let side = if integer.as_str().starts_with('-') || number_below(integer.as_str(), integer.radix(), *range.start()) {
-                    format!("at least {}", range.start())
-                } else {
-                    format!("at most {}", range.end())
-                };
-                self.mistake(key, value.span(), format!("{key} is {integer}; it must be {side}"), help);
-                base
-            }
-        }
-    }
-
-    /// A number, with or without a decimal point, above `above` and at most `most`. `base` is for the documentation.
-    pub(crate) fn number(&self, key: &'static str, base: Option<f64>, above: f64, most: f64) -> Option<f64> {
-        let value = self.value(key, base.map_or(NONE.to_owned(), |base| format!("{base:?}")))?;
-        let help = format!("write a number above {above} and up to {most}, such as {key} = {:?}", base.unwrap_or(1.5));
-        let number: f64 = match value.get_ref() {
-            DeValue::Float(float) => float.as_str().parse().unwrap_or(f64::NAN),
-            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse().unwrap_or(f64::NAN),
-            _ => {
-                self.wrong_type(key, value, "a number", help);
-                return None;
-            }
-        };
-        if number > above && number <= most {
-            return Some(number);
-        }
-        self.mistake(key, value.span(), format!("{key} is {number}; it must be above {above} and at most {most}"), help);
-        None
-    }
-
-    /// A duration such as "30s", "5m" or "1h 30m", within a range.
-    pub(crate) fn duration(&self, key: &'static str, base: Duration, range: RangeInclusive<Duration>) -> Duration {
-        let example = format!("{:?}", show_duration(base));
-        let Some(value) = self.value(key, self.shown(example.clone())) else { return base };
-        let text = match value.get_ref() {
-            DeValue::String(text) => text,
-            DeValue::Integer(number) => {
-                let help = if number.as_str().starts_with('-') {
-                    off(key, &range, &example)
-                } else {
-                    format!("give the unit: \"{number}s\" for seconds, \"{number}m\" for minutes")
-                };
-                self.wrong_type(key, value, "a duration in quotes", help);
-                return base;
-            }
-            _ => {
-                self.wrong_type(key, value, "a duration in quotes", format!("write {key} = {example}"));
-                return base;
-            }
-        };
-        match humantime::parse_duration(text) {
-            Ok(duration) if range.contains(&duration) => duration,
-            Ok(duration) => {
-                let (side, limit) =
-                    if duration < *range.start() { ("at least", range.start()) } else { ("at most", range.end()) };
-                self.mistake(
-                    key,
-                    value.span(),
-                    format!("{key} is {text:?}; it must be {side} {}", show_duration(*limit)),
-                    format!("write a duration from {} to {}", show_duration(*range.start()), show_duration(*range.end())),
-                );
-                base
-            }
-            Err(error) => {
-                use humantime::DurationError as E;
-                let span = value.span();
-                let (place, why) = match error {
-                    E::UnknownUnit { unit, .. } if unit.is_empty() => (span, "has no unit".to_owned()),
-                    E::UnknownUnit { start, end, unit, .. } => {
-                        (self.reader.inside(&span, start)..self.reader.inside(&span, end), format!("has the unknown unit {unit:?}"))
-                    }
-                    E::InvalidCharacter(at) | E::NumberExpected(at) => {
-                        let at = self.reader.inside(&span, at);
-                        (at..at + 1, "is no duration".to_owned())
-                    }
-                    E::NumberOverflow => (span, "is too large or too fine".to_owned()),
-                    E::Empty => (span, "is empty".to_owned()),
-                };
-                let help = if text.trim_start().starts_with('-') {
-                    off(key, &range, &example)
-                } else {
-                    format!("write a number and a unit (ms, s, m, h), such as {key} = {example}")
-                };
-                self.mistake(key, place, format!("{key} {text:?} {why}"), help);
-                base
-            }
-        }
-    }
-
-    fn shown(&self, default: String) -> String {
-        if self.inherits.get() { "as `[launch]`".to_owned() } else { default }
-    }
-}
-
-/// Somebody wrote -1 to switch a time off (C04).
-fn off(key: &str, range: &RangeInclusive<Duration>, example: &str) -> String {
-    if range.start().is_zero() {
-        format!("a duration cannot be negative; to switch it off write {key} = \"0s\"")
-    } else {
-        format!("a duration cannot be negative; write something like {key} = {example}")
-    }
-}
-
-fn number_below(digits: &str, radix: u32, least: u64) -> bool {
-    i128::from_str_radix(digits, radix).is_ok_and(|number| number < i128::from(least))
-}
-
-/// The shortest way to write it: whole hours, minutes, seconds or milliseconds.
-pub(crate) fn show_duration(duration: Duration) -> String {
-    let (secs, millis) = (duration.as_secs(), duration.subsec_millis());
-    if millis != 0 {
-        format!("{}ms", duration.as_millis())
-    } else if secs != 0 && secs.is_multiple_of(3600) {
-        format!("{}h", secs / 3600)
-    } else if secs != 0 && secs.is_multiple_of(60) {
-        format!("{}m", secs / 60)
-    } else {
-        format!("{secs}s")
-    }
 }
 
 #[cfg(test)]
@@ -529,14 +283,6 @@ mod tests {
             ("\"abc\"", 99, 5),
         ] {
             assert_eq!(raw_offset(raw, offset), expected, "{raw} {offset}");
-        }
-    }
-
-    #[test]
-    fn durations_are_shown_as_they_are_written() {
-        for (millis, text) in [(0, "0s"), (250, "250ms"), (100_000, "100s"), (90_000, "90s"), (600_000, "10m"), (7_200_000, "2h")] {
-            assert_eq!(show_duration(Duration::from_millis(millis)), text);
-            assert_eq!(humantime::parse_duration(text), Ok(Duration::from_millis(millis)));
         }
     }
 }

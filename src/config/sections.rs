@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::groups::{self, check_name, launch_policy, size};
+use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_url};
+use super::groups::{self, launch_policy, size};
 use super::reader::{NONE, REQUIRED, Reader, Section};
 use super::settings::{AwsSettings, LogFormat, LogSettings, NodeAddress, Settings, SlurmSettings};
 use crate::model::failure::BackoffTimes;
@@ -59,7 +60,12 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
 }
 
 /// A checked string that must be there.
-fn required(section: &Section<'_, '_>, key: &'static str, example: &str, check: impl Fn(&str) -> Result<(), (String, String)>) -> String {
+fn required(
+    section: &Section<'_, '_>,
+    key: &'static str,
+    example: &str,
+    check: impl Fn(&str) -> Result<(), Complaint>,
+) -> String {
     let text = section.checked(key, REQUIRED, example, check);
     if text.is_none() && !section.is_bad(key) {
         section.require(key, format!("add {key} = {example}"));
@@ -106,7 +112,12 @@ fn aws(section: &Section<'_, '_>) -> AwsSettings {
             && !section.is_bad(inner)
             && !section.is_bad(outer)
         {
-            section.mistake(inner, span, format!("{inner} is longer than {outer}"), format!("make {outer} the longer one: it contains the other"));
+            section.mistake(
+                inner,
+                span,
+                format!("{inner} is longer than {outer}"),
+                format!("make {outer} the longer one: it contains the other"),
+            );
         }
     }
     section.finish();
@@ -143,7 +154,13 @@ fn log(section: &Section<'_, '_>) -> LogSettings {
         level: section.choice(
             "level",
             Level::INFO,
-            &[("error", Level::ERROR), ("warn", Level::WARN), ("info", Level::INFO), ("debug", Level::DEBUG), ("trace", Level::TRACE)],
+            &[
+                ("error", Level::ERROR),
+                ("warn", Level::WARN),
+                ("info", Level::INFO),
+                ("debug", Level::DEBUG),
+                ("trace", Level::TRACE),
+            ],
         ),
         format: section.choice("format", LogFormat::Text, &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
     };
@@ -177,7 +194,12 @@ fn request_bucket<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<
             None
         }
         Some((value, _)) => {
-            section.mistake(KEY, value.span(), "request_bucket must be \"off\" or a table", format!("write \"off\" or {example}"));
+            section.mistake(
+                KEY,
+                value.span(),
+                "request_bucket must be \"off\" or a table",
+                format!("write \"off\" or {example}"),
+            );
             None
         }
     };
@@ -188,91 +210,4 @@ fn request_bucket<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<
     };
     inner.finish();
     (!off).then_some(bucket)
-}
-
-/// Any region, also one that is younger than this program (P06); a zone is a likely slip.
-fn check_region(text: &str) -> Result<(), (String, String)> {
-    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
-        return Err((format!("{text:?} is no region"), "write lower case letters, digits and -, such as \"eu-west-1\"".to_owned()));
-    }
-    let zone = text.strip_suffix(|c: char| c.is_ascii_lowercase()).filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit()));
-    match zone {
-        Some(region) if text.contains('-') => Err((format!("{text:?} is an availability zone"), format!("write its region, {region:?}"))),
-        _ => Ok(()),
-    }
-}
-
-/// `http://` or `https://`, a host, perhaps a port; the rest is free.
-fn check_url(text: &str) -> Result<(), (String, String)> {
-    let Some(rest) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) else {
-        let help = match text.split_once("://") {
-            Some((_, rest)) => format!("write http://{rest} or https://{rest}"),
-            None => format!("write http://{text} or https://{text}"),
-        };
-        return Err(("does not begin with http:// or https://".to_owned(), help));
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host_port = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let (host, port) = match host_port.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, "")) => (address, None),
-        Some((address, port)) => (address, port.strip_prefix(':').or(Some(""))),
-        None => host_port.split_once(':').map_or((host_port, None), |(host, port)| (host, Some(port))),
-    };
-    let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%'));
-    if !is_host || text.contains(char::is_whitespace) {
-        return Err(("has no valid host name".to_owned(), "write something like https://host.example.com:8443".to_owned()));
-    }
-    match port.map(str::parse::<u16>) {
-        Some(Err(_) | Ok(0)) => Err(("has no valid port".to_owned(), "write a port from 1 to 65535".to_owned())),
-        _ => Ok(()),
-    }
-}
-
-fn check_no_proxy(text: &str) -> Result<(), (String, String)> {
-    if text.contains([',', ' ', '/']) && !text.contains("://") {
-        // 10.0.0.0/8 is a network and fine.
-        let network = text.split_once('/').is_some_and(|(_, bits)| bits.parse::<u8>().is_ok());
-        if !network {
-            return Err(("is no host".to_owned(), "give each host, domain or network a string of its own".to_owned()));
-        }
-    }
-    if text.contains("://") {
-        return Err(("is a URL".to_owned(), "write the host alone".to_owned()));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn p06_any_region_but_no_zone() {
-        for good in ["eu-west-1", "cn-north-1", "us-gov-west-1", "us-iso-east-1", "eusc-de-east-1", "xx-new-9"] {
-            assert!(check_region(good).is_ok(), "{good}");
-        }
-        for bad in ["eu-west-1a", "EU-WEST-1", "eu west", "eu-west-1*"] {
-            assert!(check_region(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn urls() {
-        for good in ["http://127.0.0.1:5000", "https://ec2.example.com", "http://me:s3cret@proxy:3128/", "http://[::1]:80/x"] {
-            assert!(check_url(good).is_ok(), "{good}");
-        }
-        for bad in ["proxy:3128", "socks5://proxy:1080", "http://", "http://:80", "http://host:", "http://host:99999", "http://a b", "http://[::1]80"] {
-            assert!(check_url(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn hosts_without_a_proxy() {
-        for good in ["example.com", ".example.com", "10.0.0.0/8", "*", "::1"] {
-            assert!(check_no_proxy(good).is_ok(), "{good}");
-        }
-        for bad in ["a,b", "http://a", "a/b"] {
-            assert!(check_no_proxy(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,12 +1,13 @@
 //! Small helps for messages: the nearest known word, a list of choices. Text in, text out.
 
-/// The word of `known` that `written` most likely stands for: at most a third of its letters differ.
+/// The word of `known` that `written` most likely stands for: at most a third of its letters differ, or one begins with the other.
 pub(crate) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let written = written.to_lowercase().replace('-', "_");
+    let begins = |word: &str| word.len().min(written.len()) >= 3 && (word.starts_with(&written) || written.starts_with(word));
     known
         .into_iter()
         .map(|word| (distance(&written, &word.replace('-', "_")), word))
-        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
+        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1) || begins(word))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
@@ -54,6 +55,7 @@ mod tests {
             ("batch-size", Some("batch_size")),
             ("startegy", Some("strategy")),
             ("Node", Some("nodes")),
+            ("strat", Some("strategy")),
             ("colour", None),
             ("", None),
         ] {

@@ -7,9 +7,8 @@ use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{self, InstanceStateName};
 
 use super::codes::classify;
-use super::error::Ec2Error;
 use super::sentence::sentence;
-use crate::model::failure::{ErrorClass, Failure};
+use crate::model::failure::Failure;
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::round::LaunchRequest;
 use crate::model::time::Timestamp;
@@ -29,15 +28,18 @@ pub(super) fn instance(from: types::Instance) -> Option<Instance> {
         zone: from.placement.and_then(|placement| placement.availability_zone),
         subnet: filled(from.subnet_id),
         launch_time: from.launch_time.and_then(|time| u64::try_from(time.secs()).ok()).map(Timestamp::from_secs),
-        tags: from.tags.unwrap_or_default().into_iter().filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect(),
+        tags: from
+            .tags
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
+            .collect(),
     })
 }
 
 /// EC2 lists an instance's interfaces in any order; the one that the host's own address is on has card 0 and device 0.
 fn is_primary(card: &types::InstanceNetworkInterface) -> bool {
-    card.attachment
-        .as_ref()
-        .is_some_and(|at| at.device_index == Some(0) && at.network_card_index.unwrap_or_default() == 0)
+    card.attachment.as_ref().is_some_and(|at| at.device_index == Some(0) && at.network_card_index.unwrap_or_default() == 0)
 }
 
 pub(super) fn state(name: &InstanceStateName) -> InstanceState {
@@ -61,25 +63,16 @@ fn first_label(name: String) -> String {
 
 /// A fleet's instances (ids only; type, subnet and zone as far as told) and its errors.
 ///
-/// A fleet of nothing in which a request was throttled is a throttled call, whatever else is in the list: EC2 had capacity
-/// somewhere and was not asked. Its client token is spent, for EC2 would answer the same fleet of nothing again.
-pub(super) fn fleet(
-    operation: &'static str,
-    from: CreateFleetOutput,
-    request: &LaunchRequest,
-    request_id: Option<&str>,
-) -> Result<(Vec<Instance>, Vec<Failure>), Ec2Error> {
+/// A fleet of nothing may be the work of throttling (class `Throttled` among its errors). Its client token is spent all the
+/// same: with it EC2 would give the same empty answer again.
+pub(super) fn fleet(from: CreateFleetOutput, request: &LaunchRequest, request_id: Option<&str>) -> (Vec<Instance>, Vec<Failure>) {
     let tags: BTreeMap<String, String> = request.tags.iter().cloned().collect();
     let instances: Vec<Instance> =
         from.instances.unwrap_or_default().into_iter().flat_map(|group| fleet_group(group, &tags)).collect();
     let mut errors: Vec<Failure> = Vec::new();
-    let mut throttled = None;
     for error in from.errors.unwrap_or_default() {
         let (code, message) = (error.error_code.unwrap_or_default(), error.error_message.unwrap_or_default());
         let class = classify(&code, None);
-        if class == ErrorClass::Throttled && throttled.is_none() {
-            throttled = Some((code.clone(), message.clone()));
-        }
         let context = error.launch_template_and_overrides.and_then(|used| used.overrides).map(asked).unwrap_or_default();
         let sentence = sentence(&code, class, &message, &context);
         let failure = Failure { code, class, sentence, request_id: request_id.map(str::to_owned) };
@@ -87,15 +80,7 @@ pub(super) fn fleet(
             errors.push(failure);
         }
     }
-    match throttled {
-        Some((code, message)) if instances.is_empty() => {
-            let mut error = Ec2Error::new(operation, &code, ErrorClass::Throttled, message);
-            error.request_id = request_id.map(str::to_owned);
-            error.token_spent = true;
-            Err(error)
-        }
-        _ => Ok((instances, errors)),
-    }
+    (instances, errors)
 }
 
 fn fleet_group(group: types::CreateFleetInstance, tags: &BTreeMap<String, String>) -> Vec<Instance> {
@@ -148,7 +133,8 @@ mod tests {
         for turn in 0..cards.len() {
             let mut shuffled = cards.to_vec();
             shuffled.rotate_left(turn);
-            let told = types::Instance::builder().instance_id("i-1").private_ip_address("10.0.0.9").private_dns_name("ip-10-0-0-9.x");
+            let told =
+                types::Instance::builder().instance_id("i-1").private_ip_address("10.0.0.9").private_dns_name("ip-10-0-0-9.x");
             let instance = instance(told.set_network_interfaces(Some(shuffled)).build()).unwrap();
             assert_eq!(instance.private_ip.as_deref(), Some("10.0.0.5"));
             assert_eq!(instance.hostname.as_deref(), Some("ip-10-0-0-5"));

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
-use aws_smithy_runtime_api::client::interceptors::context::{BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef};
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef,
+};
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
@@ -17,12 +19,6 @@ use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 pub(crate) struct CallCounts {
     pub(crate) by_operation: BTreeMap<String, u64>,
     pub(crate) slowest: Duration,
-}
-
-impl CallCounts {
-    pub(crate) fn total(&self) -> u64 {
-        self.by_operation.values().sum()
-    }
 }
 
 /// `DescribeInstances=2 RunInstances=1`

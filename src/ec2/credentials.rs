@@ -76,8 +76,7 @@ impl LazyCredentials {
         let (config, credentials) = (&self.aws.config_file, &self.aws.credentials_file);
         // A file that is not configured is looked for at its usual place only where neither is.
         let neither = config.is_none() && credentials.is_none();
-        let mut files =
-            ProfileFiles::builder().include_default_config_file(neither).include_default_credentials_file(neither);
+        let mut files = ProfileFiles::builder().include_default_config_file(neither).include_default_credentials_file(neither);
         if let Some(path) = config {
             files = files.with_file(ProfileFileKind::Config, path);
         }
@@ -121,5 +120,55 @@ impl ProvideCredentials for LazyCredentials {
             Source::Metadata(provider) => provider.fallback_on_interrupt(),
             Source::Profile(_) | Source::Environment(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use super::super::responder::{Reply, Responder, settings};
+    use super::*;
+
+    fn credentials(aws: AwsSettings) -> LazyCredentials {
+        let hosts = Hosts::from_files(Path::new("/nowhere"), Path::new("/nowhere"));
+        LazyCredentials { aws: Arc::new(aws), region: Region::new("eu-west-1"), hosts, made: OnceCell::new() }
+    }
+
+    #[tokio::test]
+    async fn the_configured_files_count_and_home_does_not() {
+        let found = credentials(settings()).provide_credentials().await.unwrap();
+        assert_eq!(found.access_key_id(), "test");
+
+        let mut aws = settings();
+        aws.credentials_file = Some("/nowhere/credentials".into());
+        assert!(credentials(aws).provide_credentials().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn metadata_is_asked_with_a_token_and_without_the_proxy() {
+        let server = Responder::new(|asked| match asked.line.split_whitespace().nth(1).unwrap_or_default() {
+            "/latest/api/token" => Reply::Token("token-1".into()),
+            "/latest/meta-data/iam/security-credentials/" => Reply::Text(200, "head-node".into()),
+            "/latest/meta-data/iam/security-credentials/head-node" => Reply::Text(
+                200,
+                r#"{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"AKID","SecretAccessKey":"S","Token":"T",
+                    "Expiration":"2099-01-01T00:00:00Z","LastUpdated":"2026-11-29T12:00:00Z"}"#
+                    .into(),
+            ),
+            other => panic!("{other}"),
+        })
+        .await;
+        let mut aws = settings();
+        aws.proxy = Some("http://127.0.0.1:1".into());
+        let maker = credentials(aws);
+        let config = provider_config(&maker.region).with_http_client(http::for_metadata(&maker.hosts));
+        let client = aws_config::imds::Client::builder().configure(&config).endpoint(&server.url).unwrap().build();
+        let provider = ImdsCredentialsProvider::builder().configure(&config).imds_client(client).build();
+        assert_eq!(provider.provide_credentials().await.unwrap().access_key_id(), "AKID");
+        let lines: Vec<String> = server.asked().into_iter().map(|asked| asked.line).collect();
+        assert!(lines[0].starts_with("PUT /latest/api/token"), "{lines:?}");
+        assert_eq!(lines.len(), 3, "{lines:?}");
     }
 }

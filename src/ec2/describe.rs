@@ -39,12 +39,20 @@ impl Ec2 {
     }
 
     /// The instances that carry, for each tag key, one of its values.
-    pub(crate) async fn describe_tagged(&self, filters: &[(String, Vec<String>)], live_only: bool) -> Result<Vec<Instance>, Ec2Error> {
+    pub(crate) async fn describe_tagged(
+        &self,
+        filters: &[(String, Vec<String>)],
+        live_only: bool,
+    ) -> Result<Vec<Instance>, Ec2Error> {
         self.ask(by_tags(filters, live_only)).await
     }
 
     /// The live instances with one of these private addresses and these tags.
-    pub(crate) async fn describe_ips(&self, ips: &[String], filters: &[(String, Vec<String>)]) -> Result<Vec<Instance>, Ec2Error> {
+    pub(crate) async fn describe_ips(
+        &self,
+        ips: &[String],
+        filters: &[(String, Vec<String>)],
+    ) -> Result<Vec<Instance>, Ec2Error> {
         let mut question = by_tags(filters, true);
         question.push(("private-ip-address".into(), ips.to_vec()));
         self.ask(question).await
@@ -80,7 +88,9 @@ impl Ec2 {
             let call = self.client().describe_instances().set_filters(Some(filters.clone())).max_results(PAGE);
             let page = call.set_next_token(next.clone()).send().await.map_err(|error| Ec2Error::from_sdk(OPERATION, &error))?;
             let reservations = page.reservations.unwrap_or_default().into_iter();
-            found.extend(reservations.flat_map(|reservation| reservation.instances.unwrap_or_default()).filter_map(answer::instance));
+            found.extend(
+                reservations.flat_map(|reservation| reservation.instances.unwrap_or_default()).filter_map(answer::instance),
+            );
             let token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
                 return Ok(found);

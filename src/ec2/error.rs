@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::time::Duration;
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
@@ -25,23 +24,11 @@ pub(crate) struct Ec2Error {
     pub(crate) class: ErrorClass,
     pub(crate) message: String,
     pub(crate) request_id: Option<String>,
-    /// The pause that the answer asked for (`Retry-After`).
-    pub(crate) retry_after: Option<Duration>,
-    /// EC2 remembers an answer under this client token (a fleet of nothing): a repeat needs a new token to do anything.
-    pub(crate) token_spent: bool,
 }
 
 impl Ec2Error {
     pub(super) fn new(operation: &'static str, code: &str, class: ErrorClass, message: impl Into<String>) -> Self {
-        Self {
-            operation,
-            code: code.into(),
-            class,
-            message: message.into(),
-            request_id: None,
-            retry_after: None,
-            token_spent: class == ErrorClass::TokenSpent,
-        }
+        Self { operation, code: code.into(), class, message: message.into(), request_id: None }
     }
 
     /// For Slurm's reason and the log; `context` says what was asked for ("group c5, template hpc-c5").
@@ -77,8 +64,9 @@ impl Ec2Error {
             _ => Self::without_answer(operation, error),
         };
         if let Some(raw) = error.raw_response() {
-            made.request_id = error.request_id().map(str::to_owned);
-            made.retry_after = raw.headers().get("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+            // EC2 gives it in the head and in the body; what stands between may keep only the body.
+            let in_body = || raw.body().bytes().and_then(|body| text_between(body, "<RequestID>", "</RequestID>"));
+            made.request_id = error.request_id().map(str::to_owned).or_else(in_body);
         }
         made
     }
@@ -94,7 +82,13 @@ impl Ec2Error {
             return Self::new(operation, codes::NO_CREDENTIALS, class, chain(credentials));
         }
         if let Some(not_sent) = find::<NotSent>(error) {
-            return Self::new(operation, own::UNREACHABLE, ErrorClass::Transient, chain(not_sent));
+            let why = chain(not_sent);
+            // rustls' words. No pause changes a certificate or the bundle it is held against.
+            if why.contains("invalid peer certificate") {
+                let why = format!("{why}; set [aws] ca_bundle to the authorities of the endpoint or its proxy");
+                return Self::new(operation, own::CONFIGURATION, ErrorClass::Configuration, why);
+            }
+            return Self::new(operation, own::UNREACHABLE, ErrorClass::Transient, why);
         }
         if let Some(broken) = find::<Broken>(error) {
             return Self::new(operation, own::UNREACHABLE, ErrorClass::Ambiguous, chain(broken));
@@ -124,6 +118,13 @@ fn said(error: &(dyn Error + 'static)) -> String {
     error.source().map_or_else(|| error.to_string(), chain)
 }
 
+/// The text between two marks of an XML body.
+pub(super) fn text_between(body: &[u8], begin: &str, end: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(body);
+    let (inner, _) = text.split_once(begin)?.1.split_once(end)?;
+    Some(inner.trim().to_owned())
+}
+
 fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -133,4 +134,38 @@ fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
         next = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::operation::run_instances::RunInstancesError;
+    use aws_smithy_runtime_api::box_error::BoxError;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
+
+    use super::*;
+
+    fn of(source: BoxError) -> Ec2Error {
+        let error: SdkError<RunInstancesError, HttpResponse> = SdkError::dispatch_failure(ConnectorError::io(source));
+        Ec2Error::from_sdk("RunInstances", &error)
+    }
+
+    #[test]
+    fn only_an_unsent_request_is_surely_undone() {
+        assert_eq!(of(Box::new(NotSent("refused".into()))).class, ErrorClass::Transient);
+        assert_eq!(of(Box::new(Broken("reset".into()))).class, ErrorClass::Ambiguous);
+    }
+
+    #[test]
+    fn a_certificate_that_nobody_trusts_is_no_passing_fault() {
+        let error = of(Box::new(NotSent("TLS handshake failed: invalid peer certificate: UnknownIssuer".into())));
+        assert_eq!(error.class, ErrorClass::Configuration);
+        let sentence = error.to_failure("group c5").sentence;
+        assert!(sentence.starts_with("EC2 cannot be called: ") && sentence.contains("ca_bundle"), "{sentence}");
+    }
+
+    #[test]
+    fn credentials_that_broke_may_come_back_and_missing_ones_do_not() {
+        assert_eq!(of(Box::new(CredentialsError::provider_error("500"))).class, ErrorClass::Transient);
+        assert_eq!(of(Box::new(CredentialsError::not_loaded("none"))).class, ErrorClass::Identity);
+    }
 }

@@ -55,9 +55,10 @@ impl Hosts {
             }
         }
         let resolver = self.0.resolver.get_or_try_init(|| async { self.resolver() }).await?;
-        let found = resolver.lookup_ip(name).await.map_err(|error| {
-            format!("{} (name servers of {})", crate::error::chain(&error), self.0.resolv_conf.display())
-        })?;
+        let found = resolver
+            .lookup_ip(name)
+            .await
+            .map_err(|error| format!("{} (name servers of {})", crate::error::chain(&error), self.0.resolv_conf.display()))?;
         let mut found: Vec<IpAddr> = found.iter().collect();
         found.sort_by_key(IpAddr::is_ipv6);
         if found.is_empty() { Err("no address".into()) } else { Ok(found) }
@@ -112,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    const HOSTS: &str = "127.0.0.1 localhost # loopback\n::1 localhost\n\n#10.0.0.1 off\n10.1.2.3\tec2.Example.com ec2\nnonsense here\n";
+    const HOSTS: &str =
+        "127.0.0.1 localhost # loopback\n::1 localhost\n\n#10.0.0.1 off\n10.1.2.3\tec2.Example.com ec2\nnonsense here\n";
 
     #[test]
     fn the_hosts_file_as_hosts_5_says() {

@@ -46,6 +46,16 @@ struct Way {
     ca_bundle: Option<PathBuf>,
 }
 
+/// Are endpoint and proxy addresses that can be used at all? Nothing is looked up.
+pub(super) fn check(aws: &AwsSettings) -> Result<(), String> {
+    match &aws.endpoint_url {
+        Some(url) if !url.starts_with("http://") && !url.starts_with("https://") => {
+            Err(format!("[aws] endpoint_url {url:?} must begin with http:// or https://"))
+        }
+        _ => proxy(&way(aws)).map(drop),
+    }
+}
+
 /// The client for EC2.
 pub(crate) fn for_ec2(aws: &AwsSettings, hosts: &Hosts) -> SharedHttpClient {
     let plain = |url: &Option<String>| url.as_ref().is_some_and(|url| url.starts_with("http://"));
@@ -100,8 +110,10 @@ impl Lazy {
             TrustStore::empty()
         };
         let context = TlsContext::builder().with_trust_store(trust).build().map_err(|error| crate::error::chain(&error))?;
-        let mut builder: ConnectorBuilder<_> =
-            Connector::builder().tls_provider(Provider::Rustls(CryptoMode::Ring)).tls_context(context).connector_settings(settings.clone());
+        let mut builder: ConnectorBuilder<_> = Connector::builder()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .tls_context(context)
+            .connector_settings(settings.clone());
         builder.set_sleep_impl(components.sleep_impl());
         builder.set_proxy_config(Some(proxy(&self.way)?));
         Ok(builder.build_with_resolver(self.hosts.clone()))
@@ -110,7 +122,8 @@ impl Lazy {
 
 fn proxy(way: &Way) -> Result<ProxyConfig, String> {
     let Some(url) = &way.proxy else { return Ok(ProxyConfig::disabled()) };
-    let config = ProxyConfig::all(url.as_str()).map_err(|error| format!("[aws] proxy is no usable address: {}", crate::error::chain(&error)))?;
+    let config = ProxyConfig::all(url.as_str())
+        .map_err(|error| format!("[aws] proxy is no usable address: {}", crate::error::chain(&error)))?;
     let mut exempt = way.no_proxy.join(",");
     if !exempt.is_empty() {
         exempt.push(',');

@@ -82,9 +82,7 @@ fn market(recipe: &Recipe) -> Option<InstanceMarketOptionsRequest> {
                 .build();
             Some(InstanceMarketOptionsRequest::builder().market_type(MarketType::Spot).spot_options(spot).build())
         }
-        Capacity::CapacityBlock => {
-            Some(InstanceMarketOptionsRequest::builder().market_type(MarketType::CapacityBlock).build())
-        }
+        Capacity::CapacityBlock => Some(InstanceMarketOptionsRequest::builder().market_type(MarketType::CapacityBlock).build()),
     }
 }
 

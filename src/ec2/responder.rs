@@ -16,6 +16,8 @@ use crate::config::settings::AwsSettings;
 pub(super) enum Reply {
     /// Status and body.
     Text(u16, String),
+    /// A session token of instance metadata.
+    Token(String),
     /// The connection is closed without an answer.
     HangUp,
     /// Nothing, for ever.
@@ -120,13 +122,19 @@ async fn serve(mut stream: TcpStream, asked: Arc<Mutex<Vec<Asked>>>, answer: Arc
     while let Some(request) = read(&mut stream, &mut buffer).await {
         asked.lock().unwrap().push(request.clone());
         let reply = (answer.lock().unwrap())(&request);
+        let mut more = "";
         let (status, body, promised) = match reply {
             Reply::Text(status, body) => (status, body.clone(), body.len()),
+            Reply::Token(body) => {
+                more = "x-aws-ec2-metadata-token-ttl-seconds: 21600\r\n";
+                (200, body.clone(), body.len())
+            }
             Reply::Half => (200, "<?xml version=\"1.0\"?><RunInstancesResponse><instan".into(), 5000),
             Reply::HangUp => return,
             Reply::Silence => std::future::pending().await,
         };
-        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: text/xml\r\ncontent-length: {promised}\r\n\r\n");
+        let id = if status == 200 { "x-amzn-requestid: req-1\r\n" } else { "" };
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: text/xml\r\n{id}{more}content-length: {promised}\r\n\r\n");
         if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(body.as_bytes()).await.is_err() {
             return;
         }

@@ -6,6 +6,7 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction, RetryClassifierPriority};
 
 use super::codes::classify;
+use super::error::text_between;
 use crate::model::failure::ErrorClass;
 
 /// Runs after the SDK's own classifiers; a refusal of ours wins over them.
@@ -45,9 +46,7 @@ impl ClassifyRetry for OnlyOurs {
 
 /// `<Code>` of EC2's error body; empty when there is none.
 fn code_in(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code.trim());
-    code.unwrap_or_default().to_owned()
+    text_between(body, "<Code>", "</Code>").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -56,7 +55,8 @@ mod tests {
 
     #[test]
     fn the_code_is_found_in_the_body() {
-        let body = b"<?xml version=\"1.0\"?><Response><Errors><Error><Code> InsufficientInstanceCapacity</Code><Message>no</Message>";
+        let body =
+            b"<?xml version=\"1.0\"?><Response><Errors><Error><Code> InsufficientInstanceCapacity</Code><Message>no</Message>";
         assert_eq!(code_in(body), "InsufficientInstanceCapacity");
         assert_eq!(code_in(b"<html>502 Bad Gateway</html>"), "");
     }

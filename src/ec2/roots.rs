@@ -158,3 +158,61 @@ fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     };
     if shortest { rest.split_at_checked(length) } else { None }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// ISRG Root X2, a public root of Let's Encrypt (https://letsencrypt.org/certificates/).
+    const ROOT: &str = include_str!("../../tests/data/ec2/root.pem");
+
+    fn der(pem: &str) -> Vec<u8> {
+        let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        base64::decode(body).unwrap()
+    }
+
+    fn pem(der: &[u8]) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", base64::encode(der))
+    }
+
+    #[test]
+    fn the_good_is_kept_and_the_bad_left_out() {
+        let good = der(ROOT);
+        let mut longer = good.clone();
+        longer.push(0);
+        let text = format!(
+            "# a comment\n{ROOT}junk\n{}{}-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n-----BEGIN CERTIFICATE-----\nAA",
+            pem(&longer),
+            pem(&good[..good.len() - 1]),
+        );
+        let (kept, left_out) = usable(&text);
+        assert_eq!(kept.matches("BEGIN CERTIFICATE").count(), 1);
+        assert_eq!(left_out, 4);
+        assert_eq!(der(&kept), good);
+    }
+
+    #[test]
+    fn no_cut_or_changed_length_passes_or_panics() {
+        let good = der(ROOT);
+        assert!(is_certificate(&good).is_some());
+        for end in 0..good.len() {
+            assert!(is_certificate(&good[..end]).is_none(), "cut at {end}");
+        }
+        for at in 0..good.len() {
+            for value in [0x00, 0x30, 0x7f, 0x80, 0x82, 0xff] {
+                let mut changed = good.clone();
+                changed[at] = value;
+                let _ = is_certificate(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bundle_without_certificates_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = load(Some(file.path())).unwrap_err();
+        assert_eq!(error, RootsError::Empty { path: file.path().into() });
+        assert!(load(Some(Path::new("/nowhere.pem"))).unwrap_err().to_string().contains("/nowhere.pem"));
+    }
+}

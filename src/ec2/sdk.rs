@@ -2,9 +2,10 @@
 //! is safe to repeat: the pauses of a launch that is tried again with policy are its caller's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_ec2::Client;
-use aws_sdk_ec2::config::{AppName, BehaviorVersion, Config, Region, StalledStreamProtectionConfig};
+use aws_sdk_ec2::config::{AppName, BehaviorVersion, Config, IdentityCache, Region, StalledStreamProtectionConfig};
 use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_types::base64;
@@ -21,14 +22,16 @@ use super::hosts::Hosts;
 use super::http;
 use super::request;
 use super::retry::OnlyOurs;
-pub(crate) use super::terminate::Terminated;
 use crate::config::settings::AwsSettings;
-use crate::model::failure::ErrorClass;
+use crate::model::failure::{ErrorClass, codes as own};
 use crate::model::recipe::{Api, LaunchTemplate};
 use crate::model::round::{LaunchRequest, Launched};
 
 /// Ids in one CreateTags or RebootInstances call (EC2's limit is 1,000 resources).
 const IDS_PER_CALL: usize = 1000;
+
+/// The most that credentials may take: instance metadata answers in milliseconds, and has its own tries of a second.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 
 /// Bytes kept of a console's output, from its end: what EC2 itself keeps.
 const CONSOLE_TAIL: usize = 64 * 1024;
@@ -61,6 +64,7 @@ impl Ec2 {
     /// Nothing is sent, read or resolved yet: credentials, CA bundle and name servers wait for the first call.
     /// An error here is a setting that cannot be used.
     pub(crate) async fn connect(aws: &AwsSettings, region: &str) -> Result<Self, Ec2Error> {
+        http::check(aws).map_err(|why| Ec2Error::new("connect", own::CONFIGURATION, ErrorClass::Configuration, why))?;
         let region = Region::new(region.to_owned());
         let hosts = Hosts::system();
         let counter = Counter::default();
@@ -80,6 +84,7 @@ impl Ec2 {
             .timeout_config(timeouts)
             // The timeout of a try covers a stalled answer.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .identity_cache(IdentityCache::lazy().load_timeout(CREDENTIALS_WAIT).build())
             .interceptor(counter.clone());
         builder.set_app_name(AppName::new("slurm-ec2").ok());
         builder.set_endpoint_url(aws.endpoint_url.clone());
@@ -96,7 +101,7 @@ impl Ec2 {
     }
 
     /// One launch call, with the request's own client token in every try. A fleet of fewer instances, or of none, is an
-    /// answer with its errors, unless throttling made it so.
+    /// answer, with its errors; a repeat of it needs a new token.
     pub(crate) async fn launch(&self, request: &LaunchRequest) -> Result<Launched, Ec2Error> {
         match request.recipe.api {
             Api::RunInstances => self.run_instances(request).await,
@@ -111,7 +116,8 @@ impl Ec2 {
         let instances: Vec<_> = answer.instances.unwrap_or_default().into_iter().filter_map(answer::instance).collect();
         if instances.is_empty() {
             // MinCount is at least one: EC2 never says this. The same token tells what really happened.
-            let mut error = Ec2Error::new("RunInstances", codes::UNREADABLE, ErrorClass::Ambiguous, "an answer without instances");
+            let mut error =
+                Ec2Error::new("RunInstances", codes::UNREADABLE, ErrorClass::Ambiguous, "an answer without instances");
             error.request_id = request_id;
             return Err(error);
         }
@@ -122,7 +128,7 @@ impl Ec2 {
         let sent = request::create_fleet(request).send_with(&self.client).await;
         let answer = sent.map_err(|error| Ec2Error::from_sdk("CreateFleet", &error))?;
         let request_id = answer.request_id().map(str::to_owned);
-        let (instances, errors) = answer::fleet("CreateFleet", answer, request, request_id.as_deref())?;
+        let (instances, errors) = answer::fleet(answer, request, request_id.as_deref());
         Ok(Launched { instances, errors, request_id })
     }
 
@@ -174,7 +180,9 @@ impl Ec2 {
         };
         let found = match call.send().await.map_err(|error| Ec2Error::from_sdk(OPERATION, &error)) {
             Ok(answer) => answer.launch_templates.unwrap_or_default().into_iter().next(),
-            Err(error) if error.code == "UnauthorizedOperation" => return Ok(TemplateVersion::Symbolic(template.version.clone())),
+            Err(error) if error.code == "UnauthorizedOperation" => {
+                return Ok(TemplateVersion::Symbolic(template.version.clone()));
+            }
             Err(error) => return Err(error),
         };
         let number = found.and_then(|found| match template.version.as_str() {

@@ -28,6 +28,7 @@ pub(crate) fn sentence(code: &str, class: ErrorClass, message: &str, context: &s
             "EC2 refused the request's time; check this machine's clock and the age of its credentials".into()
         }
         codes::NO_CREDENTIALS => format!("no AWS credentials{}", after_colon(&said)),
+        own::CONFIGURATION => format!("EC2 cannot be called{}", after_colon(&said)),
         own::UNREACHABLE => format!("EC2 did not answer{}", after_colon(&said)),
         code => by_class(code, class, &said, &what),
     }
@@ -46,7 +47,9 @@ fn by_class(code: &str, class: ErrorClass, said: &str, what: &str) -> String {
         ErrorClass::Configuration => format!("EC2 refused the launch as configured{what}{rest}"),
         ErrorClass::Identity => format!("EC2 refused the credentials in use{rest}"),
         ErrorClass::TokenSpent => format!("the launch was already used up{what}{rest}"),
-        ErrorClass::Other if said.is_empty() => format!("EC2 answered {}{what}", if code.is_empty() { "with an error" } else { code }),
+        ErrorClass::Other if said.is_empty() => {
+            format!("EC2 answered {}{what}", if code.is_empty() { "with an error" } else { code })
+        }
         ErrorClass::Other => format!("EC2 said{what}{rest}"),
     }
 }
@@ -110,7 +113,8 @@ mod tests {
 
     #[test]
     fn r27_the_missing_permission_is_named() {
-        let text = of("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "The provided credentials do not have permission.", "");
+        let text =
+            of("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "The provided credentials do not have permission.", "");
         assert!(text.contains("iam:CreateServiceLinkedRole"), "{text}");
     }
 
@@ -134,7 +138,15 @@ mod tests {
     #[test]
     fn every_class_gives_one_bounded_line() {
         let message = format!("first\nline {} second", "long ".repeat(200));
-        for code in ["InsufficientInstanceCapacity", "InstanceLimitExceeded", "Throttling", "InternalError", "Unsupported", "New", "Blocked"] {
+        for code in [
+            "InsufficientInstanceCapacity",
+            "InstanceLimitExceeded",
+            "Throttling",
+            "InternalError",
+            "Unsupported",
+            "New",
+            "Blocked",
+        ] {
             let text = of(code, &message, "group c5");
             assert!(!text.is_empty() && !text.contains('\n') && text.len() < 300, "{code}: {text}");
         }

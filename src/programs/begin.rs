@@ -58,6 +58,15 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
             return exit.into();
         }
     };
+    if common.dry_run {
+        return match startup::nodes(common, settings.hostlist_limit) {
+            Ok(nodes) => preview::show(S::PROGRAM, &settings, &nodes).into(),
+            Err(error) => {
+                startup::complain(S::PROGRAM, &error);
+                Exit::Usage.into()
+            }
+        };
+    }
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.as_ref().ok().and_then(|conf| conf.slurm_user.as_deref()));
     crate::log::start(S::PROGRAM, &settings.log, common.verbose);
@@ -68,9 +77,6 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
             return Exit::Usage.into();
         }
     };
-    if common.dry_run {
-        return preview::show(S::PROGRAM, &settings, &nodes).into();
-    }
     let launch = match new_launch_id(begun) {
         Ok(launch) => launch,
         Err(error) => {

@@ -2,7 +2,10 @@
 //! launch record and finishes what dead runs left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 use super::context::{Context, LOCK_WAIT};
 use super::launching::Work;
@@ -13,7 +16,7 @@ use super::{rebuild, recovery};
 use crate::clock;
 use crate::error::chain;
 use crate::model::failure::Backoff;
-use crate::model::instance::{Instance, InstanceState};
+use crate::model::instance::Instance;
 use crate::model::mapping::{NodeEntry, NodeState};
 use crate::model::recipe::LaunchTemplate;
 use crate::model::time::Timestamp;
@@ -42,11 +45,16 @@ pub(super) struct Claimed {
 }
 
 /// Looks, decides, and claims. Looks again when a node changed in between.
-pub(super) async fn claim_all(context: &Context, nodes: &[String]) -> Result<Claimed, String> {
-    let versions = resolve_templates(context, nodes).await;
+pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Result<Claimed, String> {
+    let (versions, first) = tokio::join!(resolve_templates(context, nodes), Survey::take(context, nodes));
+    let mut first = Some(first);
     let mut tries = 0;
     loop {
-        let mut survey = Survey::take(context, nodes).await.map_err(|error| chain(&error))?;
+        let survey = match first.take() {
+            Some(survey) => survey,
+            None => Survey::take(context, nodes).await,
+        };
+        let mut survey = survey.map_err(|error| chain(&error))?;
         tries += 1;
         if !survey.mapping_existed && tries == 1 && rebuild::rebuild(context).await? {
             continue;
@@ -72,8 +80,7 @@ fn claim_once(
     });
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
     let mut locked = context.store.locked(LOCK_WAIT)?;
-    let live = live_launches(&locked, now);
-    let ours: BTreeSet<&str> = survey.dead.iter().map(|dead| dead.launch.as_str()).collect();
+    let live = live_launches(&locked, now, survey);
     let mut claimed = Claimed::default();
     let mapping = locked.mapping_mut();
     for node in nodes {
@@ -94,7 +101,7 @@ fn claim_once(
         let requested = requested(context, entry);
         let verdict = claim::verdict(&NodeFacts {
             entry,
-            claim_is_live: entry.is_some_and(|entry| live.contains(&entry.launch) && !ours.contains(entry.launch.as_str())),
+            claim_is_live: entry.is_some_and(|entry| live.contains(&entry.launch)),
             instance: entry.map_or(InstanceView::Unknown, |entry| survey.instance_of(entry)),
             slurm: entry.map_or(SlurmView::Unknown, |entry| survey.slurm_view(node, entry)),
             backoff: backoffs.get(&group.name),
@@ -121,7 +128,7 @@ fn claim_once(
                 if let Some(entry) = mapping.nodes.get_mut(node) {
                     entry.requested = entry.requested.max(requested);
                     if entry.unpublished {
-                        claimed.publish.extend(as_instance(entry).map(|instance| (node.clone(), instance)));
+                        claimed.publish.extend(recovery::as_instance(entry).map(|instance| (node.clone(), instance)));
                     }
                 }
                 claimed.left.push((node.clone(), why));
@@ -131,7 +138,7 @@ fn claim_once(
                     entry.requested = requested;
                     entry.launched = Some(now);
                     claimed.reboot.extend(entry.instance_id.clone().map(|id| (node.clone(), id)));
-                    claimed.publish.extend(as_instance(entry).map(|instance| (node.clone(), instance)));
+                    claimed.publish.extend(recovery::as_instance(entry).map(|instance| (node.clone(), instance)));
                 }
             }
             Verdict::Refuse(backoff) => {
@@ -168,6 +175,8 @@ fn claim_once(
         claimed.work.push(Work { index: claimed.work.len(), batch, sent: Some(replay.sent) });
     }
     claimed.publish.extend(finish.publish.iter().cloned());
+    let known: BTreeSet<String> = claimed.publish.iter().map(|(node, _)| node.clone()).collect();
+    claimed.publish.extend(recovery::unpublished(mapping, &live).into_iter().filter(|(node, _)| !known.contains(node)));
     for work in &claimed.work {
         for node in &work.batch.nodes {
             let requested = requested_at.get(node).copied().unwrap_or(now);
@@ -195,10 +204,11 @@ fn claim_once(
     Ok(Some(claimed))
 }
 
-/// Launch ids whose run is alive, under the lock that is held.
-fn live_launches(locked: &Locked<'_>, now: Timestamp) -> BTreeSet<String> {
+/// Launch ids whose run is alive, under the lock that is held; those whose records the survey holds are dead.
+pub(super) fn live_launches(locked: &Locked<'_>, now: Timestamp, survey: &Survey) -> BTreeSet<String> {
+    let ours: BTreeSet<&str> = survey.dead.iter().map(|dead| dead.launch.as_str()).collect();
     let live = |state| match state {
-        RecordState::Live { record, .. } => Some(record.header.launch),
+        RecordState::Live { record, .. } => Some(record.header.launch).filter(|launch| !ours.contains(launch.as_str())),
         RecordState::Dead(_) | RecordState::Unreadable { .. } => None,
     };
     locked.records(now).into_iter().filter_map(live).collect()
@@ -234,27 +244,12 @@ fn claim_entry(group: &str, launch: &str, requested: Timestamp, now: Timestamp) 
     }
 }
 
-/// What the mapping knows of an instance: enough to tell Slurm.
-pub(super) fn as_instance(entry: &NodeEntry) -> Option<Instance> {
-    Some(Instance {
-        id: entry.instance_id.clone()?,
-        state: InstanceState::Unknown,
-        private_ip: entry.private_ip.clone(),
-        hostname: entry.hostname.clone(),
-        instance_type: entry.instance_type.clone(),
-        zone: entry.zone.clone(),
-        subnet: None,
-        launch_time: entry.launched,
-        tags: BTreeMap::new(),
-    })
-}
-
 fn resting(node: &str, group: &str, backoff: &Backoff) -> Failed {
     Failed { node: node.to_owned(), group: Some(group.to_owned()), failure: telling::backoff_failure(backoff), resting: true }
 }
 
 /// Template versions as numbers, so that a repeated request is the same request even if somebody edits the template in between.
-async fn resolve_templates(context: &Context, nodes: &[String]) -> BTreeMap<String, String> {
+async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap<String, String> {
     let groups: BTreeSet<&str> = nodes.iter().filter_map(|node| context.settings.group_of(node)).map(|group| group.name.as_str()).collect();
     let groups: Vec<_> = context.settings.groups.iter().filter(|group| groups.contains(group.name.as_str())).collect();
     let mut templates: Vec<&LaunchTemplate> = Vec::new();
@@ -264,21 +259,29 @@ async fn resolve_templates(context: &Context, nodes: &[String]) -> BTreeMap<Stri
             templates.push(template);
         }
     }
-    let mut resolved = Vec::new();
+    let mut tasks = JoinSet::new();
     for template in templates {
-        tokio::select! {
-            version = context.ec2.template_version(template) => match version {
-                Ok(version) => resolved.push((template.clone(), version)),
-                // The launch itself gives the code that the nodes' reason carries.
-                Err(error) => tracing::warn!(template = template.label(), "its version cannot be resolved, launching with {}: {}", template.version, chain(&error)),
-            },
-            () = context.limits.launches_over() => break,
-        }
+        let (context, template) = (Arc::clone(context), template.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                version = context.ec2.template_version(&template) => match version {
+                    Ok(version) => Some((template, version)),
+                    Err(error) => {
+                        // The launch itself gives the code that the nodes' reason carries.
+                        let name = template.label();
+                        tracing::warn!(template = name, "launching with version {}, which cannot be resolved: {}", template.version, chain(&error));
+                        None
+                    }
+                },
+                () = context.limits.launches_over() => None,
+            }
+        });
     }
+    let resolved: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
     groups
         .iter()
         .filter_map(|group| {
-            let (_, version) = resolved.iter().find(|(template, _)| *template == group.recipe.launch_template)?;
+            let (_, version) = resolved.iter().find(|(template, _): &&(LaunchTemplate, _)| *template == group.recipe.launch_template)?;
             Some((group.name.clone(), version.as_str().to_owned()))
         })
         .collect()

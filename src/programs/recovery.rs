@@ -1,11 +1,11 @@
 //! Finishes what dead runs left, in any program: claims freed, found instances adopted or condemned, and in slurm_resume the nodes
 //! that still wait launched. The decisions are `plan::recover`'s.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::survey::{Dead, Survey};
 use crate::clock;
-use crate::model::instance::Instance;
+use crate::model::instance::{Instance, InstanceState};
 use crate::model::mapping::{Condemned, Mapping, NodeEntry, NodeState};
 use crate::model::time::Timestamp;
 use crate::plan::recover::{self, Key, Recovery, Relaunch, Replay, Scene};
@@ -129,6 +129,31 @@ pub(crate) fn running(
         // Until Slurm has been told; a crash before that leaves it to the next program.
         unpublished: true,
     }
+}
+
+/// Running nodes that Slurm was not told of, and whose run is gone: the next program tells it.
+pub(crate) fn unpublished(mapping: &Mapping, live: &BTreeSet<String>) -> Vec<(String, Instance)> {
+    mapping
+        .nodes
+        .iter()
+        .filter(|(_, entry)| entry.unpublished && entry.state == NodeState::Running && !live.contains(&entry.launch))
+        .filter_map(|(node, entry)| Some((node.clone(), as_instance(entry)?)))
+        .collect()
+}
+
+/// What the mapping knows of an instance: enough to tell Slurm.
+pub(crate) fn as_instance(entry: &NodeEntry) -> Option<Instance> {
+    Some(Instance {
+        id: entry.instance_id.clone()?,
+        state: InstanceState::Unknown,
+        private_ip: entry.private_ip.clone(),
+        hostname: entry.hostname.clone(),
+        instance_type: entry.instance_type.clone(),
+        zone: entry.zone.clone(),
+        subnet: None,
+        launch_time: entry.launched,
+        tags: BTreeMap::new(),
+    })
 }
 
 /// Puts an instance on the list of those that are to go; the first reason stays.

@@ -60,7 +60,7 @@ impl Story for ResumeFail {
 
 async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
     let (nodes, up) = still_failed(&context, nodes).await;
-    let freed = match free(&context, &nodes, "not registered before ResumeTimeout", true).await {
+    let freed = match free(&context, &nodes, "not registered before ResumeTimeout").await {
         Ok(freed) => freed,
         Err(error) => {
             tracing::error!(nodes = nodes.len(), "nothing cleaned up: {}", chain(&error));

@@ -45,6 +45,9 @@ pub(crate) fn config_path(given: Option<&Path>, env: &Environment) -> PathBuf {
 pub(crate) fn nodes(common: &Common, limit: usize) -> Result<Vec<String>, String> {
     let text = common.hostlist.join(",");
     let expansion = hostlist::expand(&text, limit).map_err(|error| format!("host list {}: {error}", shorten(&text)))?;
+    if !expansion.duplicates.is_empty() {
+        tracing::warn!(nodes = hostlist::compress_sorted(&expansion.duplicates), "named more than once in the host list, counted once");
+    }
     if expansion.names.is_empty() {
         return Err("the host list names no node; expected something like c5-[1-10]".to_owned());
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::args::{Common, Environment, SuspendArgs};
 use super::begin::{self, Story, Unusable};
+use super::claiming::live_launches;
 use super::context::{Context, LOCK_WAIT};
 use super::exit::Exit;
 use super::survey::Survey;
@@ -52,7 +53,7 @@ impl Story for Suspend {
 }
 
 async fn suspend(context: &Context, nodes: &[String]) -> Exit {
-    let freed = match free(context, nodes, "suspended", true).await {
+    let freed = match free(context, nodes, "suspended").await {
         Ok(freed) => freed,
         Err(error) => {
             tracing::error!(nodes = nodes.len(), "nothing terminated: {}", chain(&error));
@@ -96,9 +97,9 @@ pub(super) struct Freed {
     pub(super) instances: Vec<(String, String, Option<String>)>,
 }
 
-/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way, and tells Slurm the address
-/// of what was adopted.
-pub(super) async fn free(context: &Context, nodes: &[String], why: &str, tell_adopted: bool) -> Result<Freed, StoreError> {
+/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way, and tells Slurm the
+/// addresses it was not told yet.
+pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Result<Freed, StoreError> {
     let mut survey = Survey::take(context, &[]).await?;
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
     let now = clock::now();
@@ -123,11 +124,14 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str, tell_ad
         }
     }
     locked.commit()?;
+    let live = live_launches(&locked, now, &survey);
+    // Those adopted just now among them.
+    let publish = recovery::unpublished(locked.mapping(), &live);
     drop(locked);
     recovery::settle(&mut survey, &finish);
-    if tell_adopted && !finish.publish.is_empty() {
-        let applied = telling::publish(context, &finish.publish).await;
-        telling::mark_published(context, &finish.publish, &applied);
+    if !publish.is_empty() {
+        let applied = telling::publish(context, &publish).await;
+        telling::mark_published(context, &publish, &applied);
         for (node, text) in &applied.refused {
             tracing::error!(node, "slurmctld refuses the address of an adopted instance: {text}");
         }

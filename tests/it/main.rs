@@ -5,3 +5,4 @@
 
 mod resume;
 mod site;
+mod static_binaries;
