@@ -29,12 +29,12 @@ const NEVER_PROXIED: &str = "169.254.169.254,169.254.170.2,fd00:ec2::254";
 /// No connection was made: the other side has seen nothing of the request.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection")]
-pub(super) struct NotSent(#[source] BoxError);
+pub(super) struct NotSent(#[source] pub(super) BoxError);
 
 /// A connection stood, and no answer came over it: the request may have arrived.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection broke before the answer")]
-pub(super) struct Broken(#[source] BoxError);
+pub(super) struct Broken(#[source] pub(super) BoxError);
 
 /// What one client may use on its way.
 #[derive(Debug, Clone, Default)]

@@ -21,4 +21,6 @@ pub(crate) mod terminate;
 #[cfg(test)]
 mod responder;
 #[cfg(test)]
+mod wire_instance_tests;
+#[cfg(test)]
 mod wire_tests;

@@ -1,9 +1,12 @@
 //! A file to copy: each binary runs in a folder that holds nothing but itself, a configuration, a CA bundle, resolv.conf, hosts and
-//! two devices, and finds EC2 by host name there. (The same against moto: testkit/lab/chroot.py.)
+//! two devices, and finds EC2 by host name there.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
@@ -51,6 +54,77 @@ fn each_program_works_in_an_otherwise_empty_root() {
     assert!(!mapping.contains("i-0"), "{mapping}");
 }
 
+#[test]
+fn moto_is_reached_by_host_name() {
+    let moto = Moto::start();
+    moto.call(
+        "Action=CreateLaunchTemplate&LaunchTemplateName=hpc-c5&LaunchTemplateData.ImageId=ami-12c6146b&LaunchTemplateData.InstanceType=t3.micro",
+    );
+    let root = tempfile::tempdir().unwrap();
+    furnish(root.path(), moto.port);
+    let resume = chroot(root.path(), &["/slurm_resume", "c5-[1-2]"]);
+    assert_eq!(resume.status.code(), Some(0), "{}\n{}", text(&resume), log(root.path(), "slurm_resume"));
+    let found = moto.call("Action=DescribeInstances");
+    assert_eq!(found.matches("<name>running</name>").count(), 2, "{found}");
+    let suspend = chroot(root.path(), &["/slurm_suspend", "c5-[1-2]"]);
+    assert!(suspend.status.success(), "{}", text(&suspend));
+    let found = moto.call("Action=DescribeInstances");
+    assert_eq!(found.matches("<name>running</name>").count(), 0, "{found}");
+}
+
+struct Moto {
+    server: Child,
+    port: u16,
+}
+
+impl Moto {
+    fn start() -> Self {
+        let program = std::env::var_os("SLURM_EC2_MOTO_SERVER")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/moto_server"), PathBuf::from);
+        assert!(program.exists(), "{} is not there: `make deps` installs it", program.display());
+        // A port that is free now; moto cannot be asked to choose one.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Command::new(program)
+            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let moto = Self { server, port };
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "moto does not listen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        moto
+    }
+
+    /// One EC2 call by hand; the answer's text.
+    fn call(&self, form: &str) -> String {
+        let body = format!("{form}&Version=2016-11-15");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Authorization: AWS4-HMAC-SHA256 Credential=A/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
 /// Everything that is in the root.
 fn furnish(root: &Path, port: u16) {
     for folder in ["etc/slurm-ec2", "etc/ssl/certs", "dev", "var/lib", "var/log"] {
@@ -73,7 +147,7 @@ fn furnish(root: &Path, port: u16) {
         format!(
             "cluster = \"hpc\"\nregion = \"eu-west-1\"\n[aws]\nendpoint_url = \"http://ec2.example.test:{port}\"\n\
              credentials_file = \"/etc/slurm-ec2/credentials\"\n[slurm]\nnode_address = \"none\"\n\
-             [[group]]\nname = \"c5\"\nnodes = \"c5-[1-10]\"\nlaunch_template = \"hpc-c5\"\n"
+             [[group]]\nname = \"c5\"\nnodes = \"c5-[1-10]\"\nlaunch_template = \"hpc-c5\"\nstrategy = \"all-or-nothing\"\n"
         ),
     )
     .unwrap();
