@@ -90,7 +90,7 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     let limit = startup::time_limit(&settings, conf.as_ref(), &nodes);
     let jobs = super::telling::list(&story.jobs(settings.hostlist_limit).iter().map(|job| job.id).collect::<Vec<_>>());
     let hostlist = startup::shorten(&common.hostlist.join(","));
-    tracing::info!(hostlist, nodes = nodes.len(), jobs, limit_s = limit.as_secs(), "started");
+    tracing::info!(%hostlist, nodes = nodes.len(), jobs, limit_s = limit.as_secs(), "started");
     story.check(&nodes);
     let exit = runtime.block_on(async {
         let store = owner.and_then(|()| FileStore::open(&settings.state_dir, &settings.cluster).map_err(|error| chain(&error)));

@@ -240,7 +240,7 @@ impl Launcher {
             }
             let waited = started.elapsed();
             if waited + pause > self.context.settings.run.address_timeout || !self.context.limits.pause(pause).await {
-                tracing::error!(instances = missing.join(","), "no private address after {} s", waited.as_secs());
+                tracing::error!(instances = super::telling::list(&missing), "no private address after {} s", waited.as_secs());
                 return Some(Failure {
                     code: codes::NO_ADDRESS.to_owned(),
                     class: ErrorClass::Other,

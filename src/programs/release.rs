@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::context::{Context, LOCK_WAIT, YOUNG};
 use super::exit::Exit;
+use super::telling;
 use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
@@ -45,7 +46,7 @@ pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Relea
     }
     let limit = context.limits.left().max(Duration::from_millis(1));
     let Ok(answer) = tokio::time::timeout(limit, context.ec2.terminate(&ids)).await else {
-        tracing::error!(instances = ids.join(","), "time is up before EC2 confirmed the termination; the next program repeats it");
+        tracing::error!(instances = telling::list(&ids), "time is up before EC2 confirmed the termination; the next program repeats it");
         let left = ids.into_iter().map(|id| (id, "no answer in time".to_owned())).collect();
         return Released { gone: Vec::new(), left, unanswered: true };
     };
@@ -79,8 +80,11 @@ pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Relea
     let nodes: Vec<String> =
         released.gone.iter().filter_map(|id| condemned.get(id)).filter_map(|one| one.node.clone()).collect();
     if !released.gone.is_empty() {
+        for id in &released.gone {
+            tracing::debug!(instance = id, why = condemned.get(id).map(|one| one.why.as_str()), "terminated");
+        }
         tracing::info!(
-            instances = released.gone.join(","),
+            instances = telling::list(&released.gone),
             nodes = hostlist::compress_sorted(&nodes),
             count = released.gone.len(),
             "terminated"

@@ -203,10 +203,10 @@ impl Jobs {
     }
 }
 
-/// Job ids for a log field, at most 50 of them.
-pub(crate) fn list(ids: &[u64]) -> String {
+/// Job or instance ids for a log field, at most 50 of them.
+pub(crate) fn list<T: std::fmt::Display>(ids: &[T]) -> String {
     const SHOWN: usize = 50;
-    let mut text = ids.iter().take(SHOWN).map(u64::to_string).collect::<Vec<_>>().join(",");
+    let mut text = ids.iter().take(SHOWN).map(T::to_string).collect::<Vec<_>>().join(",");
     if ids.len() > SHOWN {
         text.push_str(&format!(",... ({} in all)", ids.len()));
     }
