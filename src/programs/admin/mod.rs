@@ -1,5 +1,7 @@
 //! `slurm-ec2`: one place for an admin to look and to debug.
 
+mod check;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,7 +51,7 @@ enum Command {
         #[arg(value_name = "HOSTLIST", required = true)]
         hostlist: Vec<String>,
     },
-    /// Read the configuration and report all its mistakes
+    /// Report all mistakes of the configuration, and what slurm.conf lacks for it
     Check,
 }
 
@@ -77,11 +79,7 @@ fn run(args: Args, env: &Environment) -> Exit {
             Err(exit) => exit,
         },
         Command::Check => match load(args.config.as_deref(), env) {
-            Ok(settings) => {
-                let nodes: usize = settings.node_group.0.len();
-                startup::say(&format!("{}: fine; {} groups, {nodes} nodes", settings.path.display(), settings.groups.len()));
-                Exit::Done
-            }
+            Ok(settings) => check::check(&settings, env),
             Err(exit) => exit,
         },
     }

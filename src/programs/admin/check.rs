@@ -1,0 +1,84 @@
+//! `slurm-ec2 check`: the configuration by itself, then against slurm.conf. Changes nothing and asks nobody but `scontrol --version`.
+
+use std::collections::HashSet;
+
+use crate::config::settings::Settings;
+use crate::error::chain;
+use crate::model::hostlist;
+use crate::programs::args::Environment;
+use crate::programs::exit::Exit;
+use crate::programs::{begin, startup};
+use crate::slurm::conf::{self, SlurmConf, Timeout};
+use crate::slurm::version::Version;
+
+/// Reports on both files; exit status 78 when slurm.conf lacks what power saving needs.
+pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
+    let nodes = settings.node_group.0.len();
+    startup::say(&format!("{}: fine; {} groups, {nodes} nodes", settings.path.display(), settings.groups.len()));
+    let path = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
+    let slurm_conf = match conf::read(path) {
+        Ok(conf) => conf,
+        Err(error) => {
+            startup::say(&format!("slurm.conf not checked: {}", chain(&error)));
+            return Exit::Done;
+        }
+    };
+    let problems = problems(settings, &slurm_conf, version(settings, env));
+    for problem in &problems {
+        startup::complain(super::PROGRAM, &format!("{}: {problem}", path.display()));
+    }
+    if problems.is_empty() {
+        startup::say(&format!("{}: fine", path.display()));
+        Exit::Done
+    } else {
+        Exit::Config
+    }
+}
+
+fn version(settings: &Settings, env: &Environment) -> Option<Version> {
+    begin::runtime()?.block_on(begin::scontrol(settings, env).version()).ok()
+}
+
+/// What slurm.conf lacks for nodes to come and go (slurm-facts F), each with what to write.
+fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let programs = [
+        ("ResumeProgram", &conf.resume_program, "slurm_resume", "no node is ever started"),
+        ("SuspendProgram", &conf.suspend_program, "slurm_suspend", "power saving is off without it"),
+        ("ResumeFailProgram", &conf.resume_fail_program, "slurm_resume_fail", "a node that does not come up stays down for ever"),
+    ];
+    for (key, value, ours, why) in programs {
+        if value.is_none() {
+            problems.push(format!("{key} is not set: {why}; write {key}=/usr/sbin/{ours}"));
+        }
+    }
+    let finite = |time: &Option<Timeout>| matches!(time, Some(Timeout::After(_)));
+    if !finite(&conf.suspend_time) && !conf.partitions.iter().any(|partition| finite(&partition.suspend_time)) {
+        problems.push("SuspendTime is not set: power saving is off; write SuspendTime=600".to_owned());
+    }
+    if conf.resume_timeout.is_none() && conf.partitions.iter().all(|partition| partition.resume_timeout.is_none()) {
+        problems.push("ResumeTimeout is not set: its default of 60 s is too short for EC2; write ResumeTimeout=600".to_owned());
+    }
+    if !conf.has_slurmctld_parameter("idle_on_node_suspend") {
+        problems.push("SlurmctldParameters lacks idle_on_node_suspend: nodes that were set down stay down when they are powered off".to_owned());
+    }
+    if version.is_some_and(Version::hides_powered_down_nodes) && !conf.has_private_data("cloud") {
+        problems.push("PrivateData lacks cloud: this Slurm hides powered-off nodes from scontrol; write PrivateData=cloud".to_owned());
+    }
+    let cloud: HashSet<String> = conf
+        .nodes
+        .iter()
+        .filter(|line| line.is_cloud())
+        .filter_map(|line| hostlist::expand(&line.names, settings.hostlist_limit).ok())
+        .flat_map(|expansion| expansion.names)
+        .collect();
+    for group in &settings.groups {
+        let names = hostlist::expand(&group.nodes, settings.hostlist_limit).map(|expansion| expansion.names).unwrap_or_default();
+        let missing: Vec<String> = names.into_iter().filter(|node| !cloud.contains(node)).collect();
+        if !missing.is_empty() {
+            let list = startup::shorten(&hostlist::compress_sorted(&missing));
+            problems.push(format!("{} nodes of group {} have no NodeName line with State=CLOUD: {list}", missing.len(), group.name));
+        }
+    }
+    problems
+}
