@@ -16,6 +16,7 @@ pub(crate) enum Api {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::enum_variant_names, reason = "EC2's words")]
 pub(crate) enum Capacity {
     OnDemand,
     Spot,

@@ -15,6 +15,7 @@ pub(crate) struct Timestamp(u64);
 const LAST: u64 = 253_402_300_799_000;
 
 impl Timestamp {
+    #[cfg(test)]
     pub(crate) const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }

@@ -1,6 +1,8 @@
 //! An ended batch into the mapping, under the lock, compare and set: a node gets its instance only if this run's claim still holds
 //! and the instance passes Slurm's boot gate; every other instance is condemned in the same write.
 
+use std::collections::BTreeSet;
+
 use super::launching::{End, Outcome, Work};
 use super::recovery;
 use super::telling::Failed;
@@ -17,7 +19,8 @@ use crate::plan::launch::Batch;
 pub(super) struct Committed {
     pub(super) publish: Vec<(String, Instance)>,
     pub(super) failed: Vec<Failed>,
-    /// Nodes that Slurm asked for again meanwhile, with the batch they were in.
+    /// Nodes that need another launch, with the batch they were in: Slurm asked for them again meanwhile, or a repeated request gave
+    /// instances that are in use or condemned already.
     pub(super) again: Vec<(Batch, Vec<String>)>,
     pub(super) split: Vec<Work>,
     /// Claims lost to somebody else: nothing is told to Slurm about them.
@@ -59,8 +62,15 @@ pub(super) fn commit_one(
         End::Answered { instances, short } => (instances, short),
     };
     let sent = work.sent.unwrap_or(now);
-    // What somebody condemned meanwhile is on its way out.
-    let instances = instances.into_iter().filter(|instance| !mapping.condemned.contains_key(&instance.id)).collect();
+    // What somebody condemned meanwhile is on its way out. And a request that a dead run sent first may answer with instances which
+    // that run already gave to nodes: they are not given twice, and not surplus either.
+    let answered = instances.len();
+    let backing: BTreeSet<&str> = mapping.nodes.values().filter_map(|entry| entry.instance_id.as_deref()).collect();
+    let instances: Vec<Instance> = instances
+        .into_iter()
+        .filter(|instance| !mapping.condemned.contains_key(&instance.id) && !backing.contains(instance.id.as_str()))
+        .collect();
+    let spent = instances.len() < answered;
     let pairing = pair(&work.batch.nodes, instances, work.batch.request.strategy);
     let failure = short.unwrap_or_else(|| Failure {
         code: codes::LIMITED.to_owned(),
@@ -68,8 +78,13 @@ pub(super) fn commit_one(
         sentence: "EC2 launched fewer usable instances than asked".to_owned(),
         request_id: None,
     });
+    let mut again = Vec::new();
     for node in &pairing.unbacked {
-        fail(mapping, node, &failure, &mut step.lost);
+        if spent && mapping.nodes.get(node).is_some_and(is_ours) {
+            again.push(node.clone());
+        } else {
+            fail(mapping, node, &failure, &mut step.lost);
+        }
     }
     let condemn = |mapping: &mut Mapping, instance: &Instance, node: Option<&str>, why: &str| {
         recovery::condemn(mapping, &instance.id, node, launch, Some(sent), now, why);
@@ -78,7 +93,6 @@ pub(super) fn commit_one(
         condemn(mapping, instance, None, "no node needs it");
         step.condemned = true;
     }
-    let mut again = Vec::new();
     for assignment in pairing.assigned {
         let (node, instance) = (assignment.node, assignment.instance);
         match mapping.nodes.get(&node) {
@@ -108,7 +122,7 @@ pub(super) fn commit_one(
         let failure = Failure {
             code: codes::DEADLINE.to_owned(),
             class: ErrorClass::Other,
-            sentence: "Slurm asked for the node again and no time was left to launch anew".to_owned(),
+            sentence: "what was launched for the node cannot serve it and no time was left to launch anew".to_owned(),
             request_id: None,
         };
         for node in again {

@@ -210,7 +210,8 @@ async fn bring_back(context: &Context, nodes: &[String]) -> usize {
     if !applied.unknown.is_empty() {
         tracing::error!(
             nodes = hostlist::compress_sorted(&applied.unknown),
-            "slurmctld did not answer in time: these nodes stay down; scontrol update nodename=... state=power_down brings them back"
+            "these nodes stay down; scontrol update nodename=... state=power_down brings them back: {}",
+            telling::why(&applied)
         );
     }
     applied.refused.len() + applied.unknown.len()

@@ -230,7 +230,7 @@ impl Run {
         };
         if let Some(launcher) = self.launcher.clone() {
             for (batch, nodes) in step.again {
-                tracing::info!(nodes = hostlist::compress_sorted(&nodes), "Slurm asked again while it was launched: launching anew");
+                tracing::info!(nodes = hostlist::compress_sorted(&nodes), "what was launched cannot serve these nodes: launching anew");
                 match launcher.renew(&batch, nodes) {
                     Ok(work) => self.spawn(work),
                     Err(error) => {
@@ -260,7 +260,12 @@ impl Run {
         telling::mark_published(&self.context, pairs, applied);
         for (node, instance) in pairs {
             if unknown.contains(node) {
-                tracing::error!(node, instance = instance.id, "slurmctld was not reached; the next program tells it the address");
+                tracing::error!(
+                    node,
+                    instance = instance.id,
+                    "slurmctld was not reached; the next program tells it the address: {}",
+                    telling::why(applied)
+                );
                 self.untold.push(node.clone());
             }
             if !refused.contains_key(node) {

@@ -114,7 +114,10 @@ fn read_state(context: &Context) -> Result<State, StoreError> {
     let (mut covered, mut dead) = (BTreeSet::new(), Vec::new());
     for state in locked.records(clock::now()) {
         match state {
-            RecordState::Live { record, .. } => {
+            RecordState::Live { record, recovered_by } => {
+                if let Some(who) = recovered_by {
+                    tracing::debug!(of = record.header.launch, "an interrupted launch is being finished by {who}");
+                }
                 covered.extend(record.batches.iter().map(|batch| Key::of_request(&batch.request)));
             }
             RecordState::Dead(record) => dead.push(dead_run(record)),

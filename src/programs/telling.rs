@@ -59,6 +59,11 @@ pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> 
     context.slurm.apply_all(calls, context.limits.end).await
 }
 
+/// Why some nodes of an update are unknown, for the log.
+pub(crate) fn why(applied: &Applied) -> String {
+    applied.why_unknown.as_ref().map_or_else(|| "no time was left".to_owned(), |error| chain(error))
+}
+
 /// Notes in the mapping that Slurm knows these nodes' addresses.
 pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], applied: &Applied) {
     let done: std::collections::BTreeSet<&String> = applied.done.iter().collect();
@@ -114,7 +119,8 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
         if !applied.unknown.is_empty() {
             tracing::error!(
                 nodes = hostlist::compress_sorted(&applied.unknown),
-                "slurmctld did not take the failure in time; the nodes run into ResumeTimeout"
+                "slurmctld did not take the failure in time; the nodes run into ResumeTimeout: {}",
+                why(&applied)
             );
             untold.extend(applied.unknown);
         }

@@ -26,13 +26,6 @@ pub(crate) struct SlurmNode {
     pub(crate) partitions: Vec<String>,
 }
 
-impl SlurmNode {
-    /// An address was set and not taken back.
-    pub(crate) fn has_own_address(&self) -> bool {
-        !self.addr.is_empty() && self.addr != self.name
-    }
-}
-
 /// First word of `State=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
@@ -117,11 +110,6 @@ impl State {
         self.has("POWERING_UP")
     }
 
-    /// Somebody asked for it, ResumeProgram was not called yet.
-    pub(crate) fn power_up_requested(&self) -> bool {
-        self.has("POWER_UP")
-    }
-
     /// Somebody asked for it, SuspendProgram was not called yet.
     pub(crate) fn power_down_requested(&self) -> bool {
         self.has("POWER_DOWN")
@@ -138,18 +126,6 @@ impl State {
 
     pub(crate) fn is_down(&self) -> bool {
         self.base == Base::Down
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.has("DRAIN")
-    }
-
-    pub(crate) fn is_not_responding(&self) -> bool {
-        self.has("NOT_RESPONDING")
-    }
-
-    pub(crate) fn is_cloud(&self) -> bool {
-        self.has("CLOUD")
     }
 }
 
@@ -442,13 +418,13 @@ mod tests {
         assert_eq!((up.addr.as_str(), up.hostname.as_str()), ("10.0.0.1", "ip-10-0-0-1"));
         assert!(
             up.state.is_powering_up()
-                && up.state.is_not_responding()
+                && up.state.has("NOT_RESPONDING")
                 && !up.state.is_powered_down()
-                && !up.state.power_up_requested()
+                && !up.state.has("POWER_UP")
         );
         assert_eq!((up.boot_time, up.slurmd_start_time, up.instance_id.as_deref()), (None, None, None));
         assert_eq!(up.partitions, ["q1", "q2"]);
-        assert!(up.has_own_address());
+        assert!(!up.addr.is_empty() && up.addr != up.name);
 
         let running = node(&shown, "q1-dy-c5-3");
         assert_eq!(running.state.to_string(), "IDLE+CLOUD");
@@ -456,7 +432,7 @@ mod tests {
 
         let off = node(&shown, "q1-dy-c5-8");
         assert!(off.state.is_powered_down() && !off.state.power_down_requested() && off.state.base == Base::Idle);
-        assert!(!off.has_own_address() && off.reason.is_none());
+        assert!(off.addr == off.name && off.reason.is_none());
 
         let asked = node(&shown, "q2-1");
         assert!(asked.state.power_down_requested() && asked.state.is_powering_up() && !asked.state.is_powered_down());
@@ -475,7 +451,7 @@ mod tests {
         // A reason of two lines, the second one looking like a record.
         let drained = node(&shown, "q1-dy-c5-5");
         assert_eq!(drained.reason.as_deref(), Some("a NodeName=evil State=IDLE"));
-        assert!(drained.state.is_draining());
+        assert!(drained.state.has("DRAIN"));
         let quoted = node(&shown, "q1-dy-c5-6");
         assert_eq!(quoted.reason.as_deref(), Some(r#"a "quoted" word"#));
         assert_eq!((quoted.instance_id.as_deref(), quoted.state.base.clone()), (None, Base::Down));
@@ -529,10 +505,10 @@ mod tests {
     #[test]
     fn words_are_compared_whole() {
         let state = State::parse("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING");
-        assert!(state.is_down() && state.is_powered_down() && state.is_not_responding() && state.is_cloud());
+        assert!(state.is_down() && state.is_powered_down() && state.has("NOT_RESPONDING") && state.has("CLOUD"));
         assert!(!state.power_down_requested() && !state.is_powering_down() && !state.is_powering_up());
         let state = State::parse("IDLE+CLOUD+POWER_UP+POWERED_DOWN");
-        assert!(state.power_up_requested() && state.is_powered_down() && !state.is_powering_up());
+        assert!(state.has("POWER_UP") && state.is_powered_down() && !state.is_powering_up());
         assert!(State::parse("IDLE+CLOUD+POWERING_DOWN").is_powering_down());
         assert_eq!(State::parse("NEWBASE+CLOUD").base, Base::Other("NEWBASE".into()));
     }

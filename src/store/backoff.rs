@@ -66,16 +66,6 @@ impl Backoffs {
             }
         })
     }
-
-    /// Ends a group's back-off. Nothing is written when it is in none.
-    pub(crate) fn clear(&self, group: &str, now: Timestamp) -> Result<(), StoreError> {
-        if !self.ledger.read::<BackoffFile>()?.unwrap_or_default().groups.contains_key(group) {
-            return Ok(());
-        }
-        self.ledger.update(|file: &mut BackoffFile| {
-            file.groups.retain(|name, kept| name != group && kept.until > now);
-        })
-    }
 }
 
 #[cfg(test)]
@@ -99,7 +89,6 @@ mod tests {
         let store = Backoffs::in_folder(dir.path());
         let at = Timestamp::from_secs;
         assert!(store.active(at(1)).unwrap().is_empty());
-        store.clear("a", at(1)).unwrap();
         assert!(!dir.path().join("backoff.json").exists());
         store.note("a", backoff("A", 100), at(1)).unwrap();
         store.note("b", backoff("B", 200), at(1)).unwrap();
@@ -109,8 +98,8 @@ mod tests {
         store.note("c", backoff("C", 300), at(150)).unwrap();
         let text = std::fs::read_to_string(dir.path().join("backoff.json")).unwrap();
         assert!(!text.contains("\"a\""), "what is over is dropped: {text}");
-        store.clear("b", at(150)).unwrap();
-        assert_eq!(store.active(at(150)).unwrap().into_keys().collect::<Vec<_>>(), ["c"]);
+        assert_eq!(store.active(at(200)).unwrap().into_keys().collect::<Vec<_>>(), ["c"]);
+        assert!(store.active(at(300)).unwrap().is_empty());
     }
 
     #[test]

@@ -63,7 +63,8 @@ impl BootFailures {
         Self { ledger: Ledger::new(dir, "failures") }
     }
 
-    /// All groups that failed since their count was cleared.
+    /// All groups that failed.
+    #[cfg(test)]
     pub(crate) fn read(&self) -> Result<BTreeMap<String, GroupFailures>, StoreError> {
         Ok(self.ledger.read::<FailuresFile>()?.unwrap_or_default().groups)
     }
@@ -79,13 +80,6 @@ impl BootFailures {
             kept.nodes.extend(nodes.iter().map(|node| NodeFailure { node: node.clone(), at: now }));
             kept.nodes.drain(..kept.nodes.len().saturating_sub(NODES_KEPT));
             kept.count
-        })
-    }
-
-    /// Forgets a group's failures.
-    pub(crate) fn clear(&self, group: &str) -> Result<(), StoreError> {
-        self.ledger.update(|file: &mut FailuresFile| {
-            file.groups.remove(group);
         })
     }
 }
@@ -111,7 +105,6 @@ mod tests {
         assert_eq!(store.note("a", &names(0, 500), Timestamp::from_secs(4)).unwrap(), 503);
         let a = &store.read().unwrap()["a"];
         assert_eq!((a.nodes.len(), a.nodes[49].node.as_str()), (50, "n499"));
-        store.clear("a").unwrap();
-        assert_eq!(store.read().unwrap().into_keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(store.read().unwrap().into_keys().collect::<Vec<_>>(), ["a", "b"]);
     }
 }

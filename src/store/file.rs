@@ -86,6 +86,7 @@ impl FileStore {
     }
 
     /// Is there no mapping file at all? With instances of ours alive that means: rebuild, terminate nothing.
+    #[cfg(test)]
     pub(crate) fn mapping_missing(&self) -> Result<bool, StoreError> {
         Ok(read_regular(&self.mapping_path())?.is_none())
     }

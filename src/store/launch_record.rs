@@ -144,6 +144,7 @@ impl LiveRecord {
         Ok(Self { journal: Mutex::new(Journal { path, file }) })
     }
 
+    #[cfg(test)]
     pub(crate) fn path(&self) -> PathBuf {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).path.clone()
     }
@@ -194,6 +195,7 @@ impl DeadRecord {
     }
 
     /// Leaves the record to the next program.
+    #[cfg(test)]
     pub(crate) fn release(self) {
         drop(self);
     }

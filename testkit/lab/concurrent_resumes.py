@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import processes
-from lab import Group, Lab
+from lab import Lab
+from slurm_conf import Group
 from watch import is_up
 
 COUNT = 10

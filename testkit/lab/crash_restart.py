@@ -9,7 +9,8 @@ What was saved decides what slurmctld does (observed on 22.05, 24.11 and 26.05):
 import shutil
 import time
 
-from lab import Group, Lab
+from lab import Lab
+from slurm_conf import Group
 from watch import is_up
 
 NODE = "c5-1"

@@ -7,7 +7,8 @@ import sys
 import time
 
 import processes
-from lab import Group, Lab, LabError
+from lab import Lab, LabError
+from slurm_conf import Group
 from watch import NotSeen, is_up
 
 SHOW_NAME = "srun sh -c 'echo \"$SLURMD_NODENAME\"; sleep 3'"

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import processes
 import slurm_conf
-from cloud import Cloud
-from slurm_conf import Group  # noqa: F401 - what a scenario builds its lab from
+from cloud import ALIVE, Cloud
 from standin import Metadata, StandIns
 from watch import Watch, is_off
 
@@ -336,4 +335,4 @@ strategy = "all-or-nothing"
 
     def _alive(self):
         instances = self.cloud.instances(self.cloud.client())
-        return [name for name, instance in instances.items() if instance["state"] in ("pending", "running", "stopping", "stopped")]
+        return [name for name, instance in instances.items() if instance["state"] in ALIVE]

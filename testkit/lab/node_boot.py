@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import processes
-from lab import NODE_BOOT, PATH, Group, Lab, LabError
+from lab import NODE_BOOT, PATH, Lab, LabError
+from slurm_conf import Group
 from standin import MARKER
 from watch import is_up
 

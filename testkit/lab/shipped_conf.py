@@ -3,7 +3,8 @@
 import re
 import subprocess
 
-from lab import PATH, REPOSITORY, Group, Lab
+from lab import PATH, REPOSITORY, Lab
+from slurm_conf import Group
 from watch import is_up
 
 # Where the lab differs: its own programs, a node count that fits, and times in seconds instead of minutes.

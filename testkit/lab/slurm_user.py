@@ -2,7 +2,8 @@
 
 import pwd
 
-from lab import Group, Lab
+from lab import Lab
+from slurm_conf import Group
 
 USER = "slurm"
 

@@ -101,9 +101,6 @@ class Watch:
         values = [value[1] for _, value in self.history.get(("mapping", node), []) if value and value[1]]
         return list(dict.fromkeys(values))
 
-    def alive(self):
-        return [instance["id"] for instance in self.instances.values() if instance["state"] in ("pending", "running", "stopping", "stopped")]
-
     def _record(self, kind, name, value):
         values = self.history.setdefault((kind, name), [])
         if values and values[-1][1] == value:

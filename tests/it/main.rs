@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr, reason = "tests")]
 
 mod admin;
+mod crash;
 mod resume;
 mod site;
 mod static_binaries;

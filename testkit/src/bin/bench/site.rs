@@ -1,0 +1,103 @@
+//! A head node for one run: configuration, state folder, the recording scontrol of tests/bin, an EC2 endpoint. Removed when
+//! it is dropped.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
+
+use crate::measure::{self, Running};
+
+pub(crate) struct Site {
+    dir: PathBuf,
+    pub(crate) ec2: Endpoint,
+    hostlist: String,
+}
+
+impl Site {
+    /// `nodes` nodes, evenly in `groups` groups that are named q0, q1, … ; everything else by the program's own defaults.
+    pub(crate) fn new(behaviour: Behaviour, nodes: usize, groups: usize, bucket: bool) -> Result<Self, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("slurm-ec2-bench-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let each = nodes / groups;
+        let lists: Vec<String> = (0..groups).map(|group| format!("q{group}-dy-c5large-[1-{each}]")).collect();
+        let site = Site { dir, ec2: Endpoint::start(behaviour), hostlist: lists.join(",") };
+        site.fill(&lists, bucket).map_err(|error| format!("{}: {error}", site.dir.display()))?;
+        Ok(site)
+    }
+
+    fn fill(&self, lists: &[String], bucket: bool) -> std::io::Result<()> {
+        fs::create_dir(self.dir.join("bin"))?;
+        std::os::unix::fs::symlink(repository().join("tests/bin/scontrol"), self.dir.join("bin/scontrol"))?;
+        let slurm_conf = "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=600\nSuspendTimeout=120\n";
+        fs::write(self.dir.join("slurm.conf"), slurm_conf)?;
+        let keys = "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n";
+        fs::write(self.dir.join("credentials"), keys)?;
+        fs::write(self.dir.join("slurm-ec2.toml"), self.configuration(lists, bucket))?;
+        fs::write(self.dir.join("resume.json"), resume_file(lists))
+    }
+
+    fn configuration(&self, lists: &[String], bucket: bool) -> String {
+        let (root, url) = (self.dir.display(), self.ec2.url());
+        let mut text = format!(
+            "cluster = \"hpc\"\nregion = \"eu-west-1\"\n\
+             [aws]\nendpoint_url = \"{url}\"\ncredentials_file = \"{root}/credentials\"\n\
+             [slurm]\nbin_dir = \"{root}/bin\"\nconf = \"{root}/slurm.conf\"\n\
+             [state]\ndir = \"{root}/state\"\n[log]\ndir = \"{root}/log\"\n"
+        );
+        if !bucket {
+            text.push_str("[launch]\nrequest_bucket = \"off\"\n");
+        }
+        for (number, nodes) in lists.iter().enumerate() {
+            let _ = write!(text, "[[group]]\nname = \"q{number}\"\nnodes = \"{nodes}\"\nlaunch_template = \"hpc-q{number}\"\n");
+        }
+        text
+    }
+
+    /// Starts `slurm_resume` for all nodes, as slurmctld does: a resume file, two variables, no standard streams.
+    pub(crate) fn resume(&self, programs: &Path) -> Result<Running, String> {
+        let (config, conf, file) =
+            (self.dir.join("slurm-ec2.toml"), self.dir.join("slurm.conf"), self.dir.join("resume.json"));
+        let env = [("SLURM_EC2_CONFIG", &*config), ("SLURM_CONF", &*conf), ("SLURM_RESUME_FILE", &*file)];
+        measure::start(&programs.join("slurm_resume"), &[&self.hostlist], &env, &self.dir)
+    }
+
+    /// How often scontrol was called.
+    pub(crate) fn scontrol_calls(&self) -> usize {
+        fs::read_to_string(self.dir.join("bin/scontrol.log")).unwrap_or_default().lines().count()
+    }
+
+    /// Nodes that mapping.json ties to an instance.
+    pub(crate) fn mapped(&self) -> usize {
+        let text = fs::read(self.dir.join("state/mapping.json")).unwrap_or_default();
+        let mapping: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        mapping["nodes"].as_object().map_or(0, |nodes| nodes.values().filter(|entry| entry["state"] == "running").count())
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(crate) fn repository() -> &'static Path {
+    let testkit = Path::new(env!("CARGO_MANIFEST_DIR"));
+    testkit.parent().unwrap_or(testkit)
+}
+
+/// One job per group, as Slurm 24.11 writes them.
+fn resume_file(lists: &[String]) -> String {
+    let job = |(number, nodes): (usize, &String)| {
+        serde_json::json!({
+            "extra": null, "features": null, "job_id": 1000 + number, "nodes_alloc": nodes, "nodes_resume": nodes,
+            "oversubscribe": "OK", "partition": format!("q{number}"), "reservation": null,
+        })
+    };
+    let jobs: Vec<serde_json::Value> = lists.iter().enumerate().map(job).collect();
+    serde_json::json!({"all_nodes_resume": lists.join(","), "jobs": jobs}).to_string()
+}
