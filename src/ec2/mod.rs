@@ -16,6 +16,7 @@ mod retry;
 mod roots;
 pub(crate) mod sdk;
 mod sentence;
+mod slim;
 pub(crate) mod terminate;
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::hosts::Hosts;
 use super::http;
 use super::request;
 use super::retry::OnlyOurs;
+use super::slim::Slim;
 use crate::config::settings::AwsSettings;
 use crate::model::failure::{ErrorClass, codes as own};
 use crate::model::recipe::{Api, LaunchTemplate};
@@ -85,7 +86,8 @@ impl Ec2 {
             // The timeout of a try covers a stalled answer.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .identity_cache(IdentityCache::lazy().load_timeout(CREDENTIALS_WAIT).build())
-            .interceptor(counter.clone());
+            .interceptor(counter.clone())
+            .interceptor(Slim);
         builder.set_app_name(AppName::new("slurm-ec2").ok());
         builder.set_endpoint_url(aws.endpoint_url.clone());
         Ok(Self { client: Client::from_conf(builder.build()), counter })

@@ -135,6 +135,15 @@ pub(crate) struct Recovery {
     pub(crate) clean: bool,
 }
 
+impl Recovery {
+    /// All nodes that get an instance by what was decided so far.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &str> {
+        let replayed = self.replay.iter().flat_map(|replay| &replay.nodes);
+        let adopted = self.adopt.iter().map(|adoption| adoption.node.as_str());
+        adopted.chain(replayed.chain(&self.relaunch).map(|relaunch| relaunch.node.as_str()))
+    }
+}
+
 /// Decides for one dead run.
 pub(crate) fn recover(scene: &Scene<'_>) -> Recovery {
     let mut recovery = Recovery { clean: true, ..Recovery::default() };
@@ -153,7 +162,8 @@ pub(crate) fn recover(scene: &Scene<'_>) -> Recovery {
             by_batch.entry(key).or_default().push(instance);
         }
     }
-    for batch in scene.batches {
+    // The newest first: a batch recorded later (another token, a half of a split) took over the nodes of an earlier one.
+    for batch in scene.batches.iter().rev() {
         let mut found = by_batch.remove(&batch.key()).unwrap_or_default();
         found.sort_by(|a, b| a.id.cmp(&b.id));
         recover_batch(scene, batch, found, &mut recovery);
@@ -165,14 +175,16 @@ pub(crate) fn recover(scene: &Scene<'_>) -> Recovery {
 
 fn recover_batch(scene: &Scene<'_>, batch: &DeadBatch, found: Vec<&Instance>, recovery: &mut Recovery) {
     let mut wanted = Vec::new();
+    let served: BTreeSet<String> = recovery.served().map(str::to_owned).collect();
+    let freed: BTreeSet<String> = recovery.free.iter().cloned().collect();
     for node in &batch.nodes {
         let entry = scene.mapping.nodes.get(node);
         let ours = entry.filter(|entry| is_claim_of(entry, scene.launch));
-        if ours.is_some() {
+        if ours.is_some() && !freed.contains(node) {
             recovery.free.push(node.clone());
         }
-        let free_for_us = entry.is_none() || ours.is_some();
-        if !batch.done && free_for_us && !scene.called.contains(node) && scene.slurm.get(node) == Some(&Wanted::Yes) {
+        let free_for_us = (entry.is_none() || ours.is_some()) && !scene.called.contains(node) && !served.contains(node);
+        if !batch.done && free_for_us && scene.slurm.get(node) == Some(&Wanted::Yes) {
             let requested = ours.map_or(scene.requested, |entry| entry.requested);
             wanted.push(Relaunch { node: node.clone(), group: batch.request.group.clone(), requested });
         }
@@ -187,6 +199,7 @@ fn recover_batch(scene: &Scene<'_>, batch: &DeadBatch, found: Vec<&Instance>, re
         && wanted.iter().all(|node| passes_boot_gate(sent, node.requested))
         && scene.now.since(sent) < REPLAY_WINDOW
         && !scene.covered.contains(&batch.key())
+        && !was_committed(scene, batch)
     {
         recovery.replay.push(Replay { request: batch.request.clone(), nodes: wanted, sent });
         recovery.done.push(batch.index);
@@ -211,6 +224,20 @@ fn recover_batch(scene: &Scene<'_>, batch: &DeadBatch, found: Vec<&Instance>, re
         }
         recovery.relaunch.extend(left);
     }
+}
+
+/// Did the dead run get the answer for this batch and put it into the mapping? Then the same request again would only name instances
+/// that have their nodes, or are on their way out.
+fn was_committed(scene: &Scene<'_>, batch: &DeadBatch) -> bool {
+    let backs = |node: &String| {
+        scene.mapping.nodes.get(node).is_some_and(|entry| entry.state == NodeState::Running && entry.launch == scene.launch)
+    };
+    batch.nodes.iter().any(backs)
+        || scene.mapping.condemned.iter().any(|(id, condemned)| {
+            let seen = scene.instances.iter().find(|instance| instance.id == *id);
+            // One that EC2 does not show (any more, or yet) may be of any batch of its launch.
+            seen.map_or(condemned.launch == scene.launch, |instance| Key::of_instance(instance) == batch.key())
+        })
 }
 
 fn is_claim_of(entry: &NodeEntry, launch: &str) -> bool {
@@ -366,6 +393,45 @@ mod tests {
         world.covered.insert(batch.key());
         let recovery = world.recover(&[batch]);
         assert!(recovery.condemn.is_empty() && recovery.adopt.is_empty());
+    }
+
+    #[test]
+    fn a_later_batch_took_over_the_nodes_of_an_earlier_one() {
+        let nodes = names("c5-", 2);
+        let (first, mut half, mut other) = (dead(&nodes, Some(101)), dead(&nodes[..1], Some(102)), dead(&nodes[1..], None));
+        half.index = 1;
+        other.index = 2;
+        for (batch, index) in [(&mut half, "1"), (&mut other, "2")] {
+            batch.request.client_token.push_str(index);
+            batch.request.tags.iter_mut().filter(|(key, _)| key == tag::BATCH).for_each(|(_, value)| *value = index.to_owned());
+        }
+        let recovery = World::new(&nodes).recover(&[first, half, other]);
+        assert_eq!(recovery.free.len(), 2);
+        assert_eq!(recovery.replay.iter().flat_map(|r| &r.nodes).map(|r| r.node.as_str()).collect::<Vec<_>>(), ["c5-1"]);
+        assert_eq!(recovery.relaunch.iter().map(|r| r.node.as_str()).collect::<Vec<_>>(), ["c5-2"]);
+        assert_eq!(recovery.done, [2, 1, 0]);
+    }
+
+    #[test]
+    fn an_answer_that_was_committed_is_not_asked_for_again() {
+        let nodes = names("c5-", 2);
+        let batch = dead(&nodes, Some(101));
+        // c5-1 is up; slurmctld refused c5-2, whose instance is on its way out, and the run died.
+        let mut backed = World::new(&nodes);
+        backed.mapping.nodes.remove(&nodes[1]);
+        let mut entry = running("i-1", 101);
+        entry.launch = LAUNCH.into();
+        backed.mapping.nodes.insert(nodes[0].clone(), entry);
+        // Both were refused.
+        let mut refused = World::new(&nodes);
+        refused.mapping.nodes.clear();
+        let condemned = Condemned { node: None, launch: LAUNCH.into(), since: Timestamp::from_secs(1), launched: None, why: "x".into() };
+        refused.mapping.condemned.insert("i-2".into(), condemned);
+        for (world, left) in [(backed, &nodes[1..]), (refused, &nodes[..])] {
+            let recovery = world.recover(std::slice::from_ref(&batch));
+            assert!(recovery.replay.is_empty(), "{recovery:?}");
+            assert_eq!(recovery.relaunch.iter().map(|r| r.node.clone()).collect::<Vec<_>>(), left);
+        }
     }
 
     #[test]

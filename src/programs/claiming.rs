@@ -25,7 +25,7 @@ use crate::plan::launch::{Batch, LaunchContext, batches};
 use crate::plan::recover::Relaunch;
 use crate::store::error::StoreError;
 use crate::store::file::Locked;
-use crate::store::launch_record::{self, LiveRecord, RecordBatch, RecordHeader, RecordState};
+use crate::store::launch_record::{self, LiveRecord, RecordBatch, RecordEvent, RecordHeader, RecordState};
 
 /// A record may outlive its run's end by this much before others take it over although its lock is held.
 const RECORD_SLACK: Duration = Duration::from_mins(1);
@@ -196,7 +196,15 @@ fn claim_once(
             batches: claimed.work.iter().map(batch).collect(),
         };
         // The record is there before the claims that point at it.
-        claimed.record = Some(LiveRecord::create(&locked, &header)?);
+        let record = LiveRecord::create(&locked, &header)?;
+        // A repeated request is as old as its first sending, for whoever has to finish this run too.
+        let sent: Vec<_> =
+            claimed.work.iter().filter_map(|work| Some(RecordEvent::Sent { batch: work.index, at: work.sent? })).collect();
+        if !sent.is_empty() {
+            let path = context.store.launches_dir();
+            record.append_all(&sent).map_err(|source| StoreError::Io { what: "write", path, source })?;
+        }
+        claimed.record = Some(record);
     }
     locked.commit()?;
     drop(locked);

@@ -219,8 +219,9 @@ impl Launcher {
         let started = std::time::Instant::now();
         let mut pause = Duration::from_millis(250);
         loop {
-            let missing: Vec<String> =
-                instances.iter().filter(|instance| instance.private_ip.is_none()).map(|instance| instance.id.clone()).collect();
+            // What is gone by now (a repeated request still names it) never shows one.
+            let lacks = |instance: &Instance| instance.private_ip.is_none() && instance.state.is_usable();
+            let missing: Vec<String> = instances.iter().filter(|one| lacks(one)).map(|instance| instance.id.clone()).collect();
             if missing.is_empty() {
                 return None;
             }
@@ -234,8 +235,7 @@ impl Launcher {
                 }
                 Err(error) => tracing::warn!("EC2 does not tell the addresses, asking again: {}", chain(&error)),
             }
-            let still = instances.iter().filter(|instance| instance.private_ip.is_none()).count();
-            if still == 0 {
+            if !instances.iter().any(lacks) {
                 return None;
             }
             let waited = started.elapsed();

@@ -31,6 +31,8 @@ pub(crate) fn apply(mapping: &mut Mapping, survey: &Survey, called: &BTreeSet<St
     let wanted = survey.wanted();
     let now = clock::now();
     let mut covered = survey.covered.clone();
+    // A run that was killed while it finished another one leaves two records that name the same nodes.
+    let mut called = called.clone();
     for (index, dead) in survey.dead.iter().enumerate() {
         let recovery = recover::recover(&Scene {
             launch: &dead.launch,
@@ -39,12 +41,13 @@ pub(crate) fn apply(mapping: &mut Mapping, survey: &Survey, called: &BTreeSet<St
             instances: &dead.instances,
             mapping,
             slurm: &wanted,
-            called,
+            called: &called,
             covered: &covered,
             may_launch,
             now,
         });
         log(dead, &recovery);
+        called.extend(recovery.served().map(str::to_owned));
         covered.extend(recovery.replay.iter().map(|replay| Key::of_request(&replay.request)));
         for node in &recovery.free {
             mapping.nodes.remove(node);

@@ -1,7 +1,7 @@
 //! Terminates the condemned: every program finishes what is on that list. An instance leaves it only when EC2 shows it
 //! shutting-down or terminated, or does not know an id that is old enough to be visible.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::context::{Context, LOCK_WAIT, YOUNG};
@@ -10,6 +10,7 @@ use super::telling;
 use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
+use crate::model::mapping::Condemned;
 
 /// What became of the condemned.
 #[derive(Debug, Default)]
@@ -31,6 +32,12 @@ impl Released {
     }
 }
 
+/// Pauses between tries for an id that EC2 does not know although its launch is young: it mostly appears within seconds.
+const YOUNG_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+
+/// Time that is left for whatever comes after the release.
+const SPARE: Duration = Duration::from_secs(5);
+
 /// Asks EC2 to terminate all that is condemned; `skip` names ids that were tried already in this run.
 pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Released {
     let condemned = match context.store.read() {
@@ -40,27 +47,45 @@ pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Relea
             return Released { left: vec![("?".to_owned(), error.to_string())], ..Released::default() };
         }
     };
-    let ids: Vec<String> = condemned.keys().filter(|id| !skip.contains(*id)).cloned().collect();
-    if ids.is_empty() {
-        return Released::default();
+    let mut ids: Vec<String> = condemned.keys().filter(|id| !skip.contains(*id)).cloned().collect();
+    let mut released = Released::default();
+    let mut pauses = YOUNG_PAUSES.iter();
+    while !ids.is_empty() {
+        let young = once(context, &ids, &condemned, &mut released).await;
+        match pauses.next() {
+            Some(pause) if !young.is_empty() && !context.limits.stopping() && context.limits.left() > *pause + SPARE => {
+                tracing::debug!(instances = telling::list(&young), "not visible at EC2 yet, asking again");
+                tokio::time::sleep(*pause).await;
+                ids = young;
+            }
+            _ => {
+                for id in young {
+                    tracing::warn!(instance = id, "not visible at EC2 yet; the next program terminates it");
+                    released.unanswered = true;
+                    released.left.push((id, "not visible at EC2 yet".to_owned()));
+                }
+                break;
+            }
+        }
     }
+    released
+}
+
+/// One call for `ids`. What is gone leaves the list at once; returned are ids that EC2 does not know and that are young.
+async fn once(context: &Context, ids: &[String], condemned: &BTreeMap<String, Condemned>, released: &mut Released) -> Vec<String> {
     let limit = context.limits.left().max(Duration::from_millis(1));
-    let Ok(answer) = tokio::time::timeout(limit, context.ec2.terminate(&ids)).await else {
-        tracing::error!(instances = telling::list(&ids), "time is up before EC2 confirmed the termination; the next program repeats it");
-        let left = ids.into_iter().map(|id| (id, "no answer in time".to_owned())).collect();
-        return Released { gone: Vec::new(), left, unanswered: true };
+    let Ok(answer) = tokio::time::timeout(limit, context.ec2.terminate(ids)).await else {
+        tracing::error!(instances = telling::list(ids), "time is up before EC2 confirmed the termination; the next program repeats it");
+        released.left.extend(ids.iter().map(|id| (id.clone(), "no answer in time".to_owned())));
+        released.unanswered = true;
+        return Vec::new();
     };
     let now = clock::now();
-    let mut released = Released { gone: answer.gone, ..Released::default() };
-    for id in answer.not_found {
-        let launched = condemned.get(&id).map(|one| one.launched.unwrap_or(one.since));
-        if launched.is_some_and(|launched| now.since(launched) < YOUNG) {
-            released.unanswered = true;
-            released.left.push((id, "not visible at EC2 yet".to_owned()));
-        } else {
-            tracing::info!(instance = id, "EC2 does not know it any more, nothing to terminate");
-            released.gone.push(id);
-        }
+    let launched = |id: &String| condemned.get(id).map(|one| one.launched.unwrap_or(one.since));
+    let (young, old): (Vec<String>, Vec<String>) =
+        answer.not_found.into_iter().partition(|id| launched(id).is_some_and(|launched| now.since(launched) < YOUNG));
+    if !old.is_empty() {
+        tracing::info!(instances = telling::list(&old), "EC2 does not know them any more, nothing to terminate");
     }
     for id in answer.protected {
         tracing::error!(instance = id, "termination protection is on: take it off, or it stays on and costs money");
@@ -77,22 +102,24 @@ pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Relea
         released.unanswered |= failure.class.is_retryable();
         released.left.push((id, failure.code));
     }
-    let nodes: Vec<String> =
-        released.gone.iter().filter_map(|id| condemned.get(id)).filter_map(|one| one.node.clone()).collect();
-    if !released.gone.is_empty() {
-        for id in &released.gone {
+    if !answer.gone.is_empty() {
+        for id in &answer.gone {
             tracing::debug!(instance = id, why = condemned.get(id).map(|one| one.why.as_str()), "terminated");
         }
+        let nodes: Vec<String> = answer.gone.iter().filter_map(|id| condemned.get(id)).filter_map(|one| one.node.clone()).collect();
         tracing::info!(
-            instances = telling::list(&released.gone),
+            instances = telling::list(&answer.gone),
             nodes = hostlist::compress_sorted(&nodes),
-            count = released.gone.len(),
+            count = answer.gone.len(),
             "terminated"
         );
-        let gone: BTreeSet<&String> = released.gone.iter().collect();
-        if let Err(error) = context.store.update(LOCK_WAIT, |mapping| mapping.condemned.retain(|id, _| !gone.contains(id))) {
-            tracing::warn!("terminated instances stay on the list for now: {}", chain(&error));
-        }
     }
-    released
+    let gone: BTreeSet<&String> = answer.gone.iter().chain(&old).collect();
+    if !gone.is_empty()
+        && let Err(error) = context.store.update(LOCK_WAIT, |mapping| mapping.condemned.retain(|id, _| !gone.contains(id)))
+    {
+        tracing::warn!("terminated instances stay on the list for now: {}", chain(&error));
+    }
+    released.gone.extend(gone.into_iter().cloned());
+    young
 }

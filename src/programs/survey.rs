@@ -130,8 +130,8 @@ fn read_state(context: &Context) -> Result<State, StoreError> {
             }
         }
     }
-    // The newest first: a later run may have taken over what an earlier one sent.
-    dead.reverse();
+    // The newest first: a later run may have taken over what an earlier one sent. Launch ids of one second do not tell which.
+    dead.sort_by(|a, b| b.requested.cmp(&a.requested).then_with(|| b.launch.cmp(&a.launch)));
     Ok((locked.mapping().clone(), locked.existed(), covered, dead))
 }
 

@@ -5,6 +5,8 @@
 
 mod admin;
 mod crash;
+mod docs;
+mod launch;
 mod resume;
 mod site;
 mod static_binaries;

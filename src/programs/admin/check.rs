@@ -49,7 +49,7 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
     ];
     for (key, value, ours, why) in programs {
         if value.is_none() {
-            problems.push(format!("{key} is not set: {why}; write {key}=/usr/sbin/{ours}"));
+            problems.push(format!("{key} is not set: {why}; write {key}=/usr/bin/{ours}"));
         }
     }
     let finite = |time: &Option<Timeout>| matches!(time, Some(Timeout::After(_)));

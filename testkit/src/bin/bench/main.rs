@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use measure::Cost;
+use measure::{Cost, SoFar};
 use table::{Table, median, mib, ms, target};
 
 const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [start] [hostlist] [resume]\n\n\
@@ -24,6 +24,8 @@ const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [
     --largest NODES  leaves out resumes of more nodes\n";
 
 const PROGRAMS: [&str; 4] = ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "slurm-ec2"];
+
+type FirstByte = fn(&Path) -> Result<SoFar, String>;
 
 struct Options {
     programs: PathBuf,
@@ -98,12 +100,16 @@ fn start(options: &Options) -> Result<Table, String> {
         let cost = repeated(options, program, &["--version"])?;
         table.row(vec![format!("{program} --version"), ms(cost.wall), ms(cost.cpu), mib(cost.peak_kib), String::new()]);
     }
-    note("slurm_resume to its first request");
-    let all: Vec<_> = (0..options.runs).map(|_| resume::first_byte(&options.programs)).collect::<Result<_, _>>()?;
-    let middle = |of: &dyn Fn(&measure::SoFar) -> Duration| median(all.iter().map(of)).unwrap_or_default();
-    let (wall, cpu) = (middle(&|run| run.wall), middle(&|run| run.cpu));
-    let target = target("cpu", cpu.as_secs_f64() * 1000.0, 15.0, "ms");
-    table.row(vec!["slurm_resume to first EC2 byte".to_owned(), ms(wall), ms(cpu), String::new(), target]);
+    let firsts: [(&str, FirstByte); 2] = [("http", resume::first_byte), ("https", resume::first_tls_byte)];
+    for (way, first_byte) in firsts {
+        let name = format!("slurm_resume to first EC2 byte, {way}");
+        note(&name);
+        let all: Vec<SoFar> = (0..options.runs).map(|_| first_byte(&options.programs)).collect::<Result<_, _>>()?;
+        let middle = |of: &dyn Fn(&SoFar) -> Duration| median(all.iter().map(of)).unwrap_or_default();
+        let (wall, cpu) = (middle(&|run| run.wall), middle(&|run| run.cpu));
+        let target = target("cpu", cpu.as_secs_f64() * 1000.0, 15.0, "ms");
+        table.row(vec![name, ms(wall), ms(cpu), String::new(), target]);
+    }
     Ok(table)
 }
 

@@ -17,6 +17,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
@@ -81,6 +82,12 @@ impl Running {
     pub(crate) fn so_far(&self) -> Result<SoFar, String> {
         let cpu = cpu_of(self.pid).map_err(|error| format!("{}: its CPU clock cannot be read: {error}", self.program))?;
         Ok(SoFar { wall: monotonic()?.saturating_sub(self.started), cpu })
+    }
+
+    /// Kills it. What it says is of no more interest, so it is returned for a message only.
+    pub(crate) fn stop(mut self) -> Result<String, String> {
+        kill(self.pid, Signal::SIGKILL).map_err(|error| format!("{}: cannot be killed: {error}", self.program))?;
+        Ok(said(&mut self.starter))
     }
 
     /// Waits for its end. An exit status other than 0 is an error, with what it wrote to standard error.

@@ -1,10 +1,13 @@
 //! Resumes against the in-project EC2, whose launch calls take 1.5 s and 5 ms for each instance and answer at real size
 //! (about 2.5 KB for each instance).
 
+use std::io::Read as _;
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use slurm_ec2_testkit::ec2::{Behaviour, Latency, Rule};
+use slurm_ec2_testkit::ec2::{Behaviour, Endpoint, Latency, Rule};
 
 use crate::measure::{Cost, SoFar};
 use crate::site::Site;
@@ -26,18 +29,43 @@ struct Run {
     scontrol_calls: usize,
 }
 
-/// Start to the first byte that EC2 sees, over a cluster of 1,000 nodes of which one is resumed.
+/// Start to the first byte that EC2 sees, over plain HTTP: all of the first request is there then.
 pub(crate) fn first_byte(programs: &Path) -> Result<SoFar, String> {
     const GATE: &str = "first";
-    let rule = Rule::on("*").nth(1).hold(GATE);
-    let site = Site::new(Behaviour::with_rules(vec![rule]), 1, 1, true)?;
+    let ec2 = Endpoint::start(Behaviour::with_rules(vec![Rule::on("*").nth(1).hold(GATE)]));
+    let site = Site::new(&ec2.url(), 1, 1, true)?;
     let running = site.resume(programs)?;
-    if !site.ec2.wait_held(GATE, FIRST_REQUEST) {
-        return Err(format!("slurm_resume sent no request in {FIRST_REQUEST:?}: {:?}", running.end()));
+    if !ec2.wait_held(GATE, FIRST_REQUEST) {
+        return Err(format!("slurm_resume sent no request in {FIRST_REQUEST:?}: {:?}", running.stop()));
     }
     let so_far = running.so_far()?;
-    site.ec2.release(GATE);
+    ec2.release(GATE);
     running.end()?;
+    Ok(so_far)
+}
+
+/// The same over TLS, as to the real EC2: with the host's CA bundle read, up to the first byte of the handshake. Nobody
+/// answers; the program is stopped then.
+pub(crate) fn first_tls_byte(programs: &Path) -> Result<SoFar, String> {
+    let text = |error: std::io::Error| format!("the listener for TLS: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
+    let url = format!("https://{}", listener.local_addr().map_err(text)?);
+    let site = Site::new(&url, 1, 1, true)?;
+    let (send, first) = mpsc::channel();
+    let accept = std::thread::spawn(move || {
+        if let Ok((mut stream, _)) = listener.accept()
+            && stream.read(&mut [0; 1]).is_ok_and(|bytes| bytes == 1)
+        {
+            let _ = send.send(stream);
+        }
+    });
+    let running = site.resume(programs)?;
+    let Ok(_stream) = first.recv_timeout(FIRST_REQUEST) else {
+        return Err(format!("slurm_resume began no handshake in {FIRST_REQUEST:?}: {:?}", running.stop()));
+    };
+    let so_far = running.so_far()?;
+    running.stop()?;
+    let _ = accept.join();
     Ok(so_far)
 }
 
@@ -96,10 +124,11 @@ pub(crate) fn table(programs: &Path, runs: usize, largest: usize, note: &mut dyn
 
 fn once(programs: &Path, nodes: usize, groups: usize, bucket: bool) -> Result<Run, String> {
     let behaviour = Behaviour { latency: Latency::bench(), ..Behaviour::default() };
-    let site = Site::new(behaviour, nodes, groups, bucket)?;
+    let ec2 = Endpoint::start(behaviour);
+    let site = Site::new(&ec2.url(), nodes, groups, bucket)?;
     let cost = site.resume(programs)?.end()?;
-    let requests = site.ec2.requests();
-    let (live, mapped) = (site.ec2.live_instances().len(), site.mapped());
+    let requests = ec2.requests();
+    let (live, mapped) = (ec2.live_instances().len(), site.mapped());
     if live != nodes || mapped != nodes {
         return Err(format!("of {nodes} nodes {mapped} are mapped and {live} instances live: these figures mean nothing"));
     }

@@ -1,51 +1,47 @@
-//! A head node for one run: configuration, state folder, the recording scontrol of tests/bin, an EC2 endpoint. Removed when
-//! it is dropped.
+//! A head node for one run: configuration, state folder, the recording scontrol of tests/bin. Removed when it is dropped.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
-
 use crate::measure::{self, Running};
 
 pub(crate) struct Site {
     dir: PathBuf,
-    pub(crate) ec2: Endpoint,
     hostlist: String,
 }
 
 impl Site {
     /// `nodes` nodes, evenly in `groups` groups that are named q0, q1, … ; everything else by the program's own defaults.
-    pub(crate) fn new(behaviour: Behaviour, nodes: usize, groups: usize, bucket: bool) -> Result<Self, String> {
+    pub(crate) fn new(ec2_url: &str, nodes: usize, groups: usize, bucket: bool) -> Result<Self, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("slurm-ec2-bench-{}-{number}", std::process::id()));
         fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let each = nodes / groups;
         let lists: Vec<String> = (0..groups).map(|group| format!("q{group}-dy-c5large-[1-{each}]")).collect();
-        let site = Site { dir, ec2: Endpoint::start(behaviour), hostlist: lists.join(",") };
-        site.fill(&lists, bucket).map_err(|error| format!("{}: {error}", site.dir.display()))?;
+        let site = Site { dir, hostlist: lists.join(",") };
+        site.fill(ec2_url, &lists, bucket).map_err(|error| format!("{}: {error}", site.dir.display()))?;
         Ok(site)
     }
 
-    fn fill(&self, lists: &[String], bucket: bool) -> std::io::Result<()> {
+    fn fill(&self, ec2_url: &str, lists: &[String], bucket: bool) -> std::io::Result<()> {
         fs::create_dir(self.dir.join("bin"))?;
         std::os::unix::fs::symlink(repository().join("tests/bin/scontrol"), self.dir.join("bin/scontrol"))?;
         let slurm_conf = "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=600\nSuspendTimeout=120\n";
         fs::write(self.dir.join("slurm.conf"), slurm_conf)?;
         let keys = "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n";
         fs::write(self.dir.join("credentials"), keys)?;
-        fs::write(self.dir.join("slurm-ec2.toml"), self.configuration(lists, bucket))?;
+        fs::write(self.dir.join("slurm-ec2.toml"), self.configuration(ec2_url, lists, bucket))?;
         fs::write(self.dir.join("resume.json"), resume_file(lists))
     }
 
-    fn configuration(&self, lists: &[String], bucket: bool) -> String {
-        let (root, url) = (self.dir.display(), self.ec2.url());
+    fn configuration(&self, ec2_url: &str, lists: &[String], bucket: bool) -> String {
+        let root = self.dir.display();
         let mut text = format!(
             "cluster = \"hpc\"\nregion = \"eu-west-1\"\n\
-             [aws]\nendpoint_url = \"{url}\"\ncredentials_file = \"{root}/credentials\"\n\
+             [aws]\nendpoint_url = \"{ec2_url}\"\ncredentials_file = \"{root}/credentials\"\n\
              [slurm]\nbin_dir = \"{root}/bin\"\nconf = \"{root}/slurm.conf\"\n\
              [state]\ndir = \"{root}/state\"\n[log]\ndir = \"{root}/log\"\n"
         );
@@ -66,9 +62,10 @@ impl Site {
         measure::start(&programs.join("slurm_resume"), &[&self.hostlist], &env, &self.dir)
     }
 
-    /// How often scontrol was called.
+    /// How often scontrol was called. Lines with a mark in front are what came on its standard input.
     pub(crate) fn scontrol_calls(&self) -> usize {
-        fs::read_to_string(self.dir.join("bin/scontrol.log")).unwrap_or_default().lines().count()
+        let log = fs::read_to_string(self.dir.join("bin/scontrol.log")).unwrap_or_default();
+        log.lines().filter(|line| !line.starts_with("< ")).count()
     }
 
     /// Nodes that mapping.json ties to an instance.

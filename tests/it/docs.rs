@@ -1,0 +1,82 @@
+//! The pages say what is there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slurm_ec2_testkit::ec2::Behaviour;
+
+use crate::site::Site;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All files below `folder` with one of these endings.
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_link_of_the_pages_leads_somewhere() {
+    let mut pages = files("docs", &[".md"]);
+    pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let mut links = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for part in text.split("](").skip(1) {
+            let target = part.split([')', '#']).next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            links += 1;
+            assert!(page.parent().unwrap().join(target).exists(), "{}: {target} is not there", page.display());
+        }
+    }
+    assert!(links > 10, "only {links} links found: does the search still work?");
+}
+
+#[test]
+fn the_readmes_configuration_is_fine() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let block = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let toml: Vec<&str> = block.lines().map(|line| line.strip_prefix("   ").unwrap_or(line)).collect();
+    let site = Site::new(Behaviour::default());
+    site.write("slurm-ec2.toml", &toml.join("\n"));
+    let mut command = site.command("slurm-ec2", &["check"]);
+    let ran = crate::site::finished(command.env("SLURM_CONF", "/nonexistent/slurm.conf").output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("1 groups, 1000 nodes"), "{}", ran.stdout);
+}
+
+#[test]
+fn every_promise_has_a_test_that_carries_its_number() {
+    let page = fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
+    let promised: BTreeSet<&str> = page.split("**").filter(|part| part.starts_with('B') && part[1..].parse::<u32>().is_ok()).collect();
+    assert!(promised.len() > 15, "{promised:?}");
+    let mut sources: String = String::new();
+    for folder in ["tests/it", "src", "testkit/lab"] {
+        for path in files(folder, &[".rs", ".py"]).into_iter().filter(|path| !path.ends_with("it/docs.rs")) {
+            sources.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+    let carried = |number: &str| {
+        let lower = number.to_lowercase();
+        sources.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == number || word == lower)
+    };
+    let missing: Vec<_> = promised.iter().filter(|number| !carried(number)).collect();
+    assert!(missing.is_empty(), "no test carries {missing:?}");
+}
