@@ -106,7 +106,7 @@ fn millis(now: crate::model::time::Timestamp) -> impl std::fmt::Display {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + std::time::Duration::from_millis(now.millis()))
 }
 
-/// `2026-11-29T12:00:00.000Z INFO 4711 launch=… : message key=value`
+/// `2026-11-29T12:00:00.000Z INFO  [pid=4711 launch=…] message key=value`
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -115,16 +115,17 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &tracing::Event<'_>) -> std::fmt::Result {
-        write!(writer, "{} {:5} [{}", millis(clock::now()), event.metadata().level(), std::process::id())?;
-        if let Some(scope) = ctx.event_scope() {
-            for span in scope.from_root() {
-                let extensions = span.extensions();
-                if let Some(fields) = extensions.get::<FormattedFields<N>>()
-                    && !fields.is_empty()
-                {
-                    write!(writer, " {fields}")?;
-                }
+        write!(writer, "{} {:5} [", millis(clock::now()), event.metadata().level())?;
+        let mut named = false;
+        for span in ctx.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
+            let extensions = span.extensions();
+            if let Some(fields) = extensions.get::<FormattedFields<N>>().filter(|fields| !fields.is_empty()) {
+                write!(writer, "{fields}")?;
+                named = true;
             }
+        }
+        if !named {
+            write!(writer, "pid={}", std::process::id())?;
         }
         write!(writer, "] ")?;
         ctx.format_fields(writer.by_ref(), event)?;

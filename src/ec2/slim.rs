@@ -2,7 +2,7 @@
 //!
 //! An instance is 2.5 KB of XML and some 75 elements, of which `answer.rs` reads 15. The SDK compares each element's name with
 //! up to 70 others and keeps all of them; for 1,000 instances that is most of what a run computes. So the elements not
-//! in [`INSTANCE`] and [`INTERFACE`] are left out before the SDK sees the answer. Whoever reads another field of an instance
+//! in [`INSTANCE`], [`INTERFACE`] and [`ATTACHMENT`] are left out before the SDK sees the answer. Whoever reads another field of an instance
 //! adds its element there.
 //!
 //! Never changes anything else, and leaves alone whatever it is not sure to understand: errors, other operations' answers,
@@ -34,8 +34,9 @@ const INSTANCE: [&[u8]; 10] = [
     b"tagSet",
 ];
 
-/// … and of a network interface.
+/// … and of its network interfaces.
 const INTERFACE: [&[u8]; 3] = [b"attachment", b"privateDnsName", b"privateIpAddress"];
+const ATTACHMENT: [&[u8]; 2] = [b"deviceIndex", b"networkCardIndex"];
 
 /// Puts the slimming in front of the SDK's own reading of an answer.
 #[derive(Debug)]
@@ -122,6 +123,8 @@ fn is_read(open: &[&[u8]], name: &[u8]) -> bool {
     match open {
         [.., b"instancesSet", b"item"] => INSTANCE.contains(&name),
         [.., b"networkInterfaceSet", b"item"] => INTERFACE.contains(&name),
+        [.., b"networkInterfaceSet", b"item", b"attachment"] => ATTACHMENT.contains(&name),
+        [.., b"item", b"placement"] => name == b"availabilityZone",
         _ => true,
     }
 }
@@ -153,19 +156,8 @@ impl<'d> Tags<'d> {
     /// `Some(None)` at the end of the document; `None` for what EC2 does not write: comments, CDATA, prefixes, tags cut short.
     #[expect(clippy::option_option, reason = "the outer one is `?` of everything here")]
     fn next(&mut self) -> Option<Option<Tag<'d>>> {
-        let Some(gap) = self.document[self.at..].iter().position(|&byte| byte == b'<') else { return Some(None) };
-        let start = self.at + gap;
-        let inner = &self.document[start + 1..];
-        let end = inner.iter().position(|&byte| byte == b'>')?;
-        self.at = start + 1 + end + 1;
-        let inner = &inner[..end];
-        let (kind, inner) = match inner {
-            [b'?', ..] => (Kind::Declaration, inner),
-            [b'!', ..] => return None,
-            [b'/', name @ ..] => (Kind::Close, name),
-            [name @ .., b'/'] => (Kind::Empty, name),
-            name => (Kind::Open, name),
-        };
+        let Some((start, inner)) = self.advance()? else { return Some(None) };
+        let (kind, inner) = sort(inner)?;
         let length = inner.iter().position(u8::is_ascii_whitespace).unwrap_or(inner.len());
         let (name, attributes) = inner.split_at(length);
         // A ">" within a value would have ended the tag too early: then there is a quote that is not closed.
@@ -176,11 +168,14 @@ impl<'d> Tags<'d> {
         Some(Some(Tag { kind, name, start }))
     }
 
-    /// To behind the end of the element whose start was the last tag.
+    /// To behind the end of the element whose start was the last tag. What is in it is not looked at more closely than that;
+    /// attributes, which EC2's elements do not have, end it.
     fn skip(&mut self) -> Option<()> {
         let mut depth = 1_usize;
         while depth > 0 {
-            match self.next()??.kind {
+            let (_, inner) = self.advance()??;
+            match sort(inner)?.0 {
+                Kind::Open if inner.contains(&b'=') => return None,
                 Kind::Open => depth += 1,
                 Kind::Close => depth -= 1,
                 Kind::Empty => {}
@@ -189,6 +184,30 @@ impl<'d> Tags<'d> {
         }
         Some(())
     }
+
+    /// The next tag: where its `<` is, and what stands between that and its `>`.
+    #[expect(clippy::option_option, reason = "the outer one is `?` of everything here")]
+    fn advance(&mut self) -> Option<Option<(usize, &'d [u8])>> {
+        let Some(start) = find(b'<', self.document, self.at) else { return Some(None) };
+        let end = find(b'>', self.document, start + 1)?;
+        self.at = end + 1;
+        Some(Some((start, &self.document[start + 1..end])))
+    }
+}
+
+/// The kind of a tag, and its inside without the slash.
+fn sort(inner: &[u8]) -> Option<(Kind, &[u8])> {
+    match inner {
+        [b'!', ..] => None,
+        [b'?', ..] => Some((Kind::Declaration, inner)),
+        [b'/', name @ ..] => Some((Kind::Close, name)),
+        [name @ .., b'/'] => Some((Kind::Empty, name)),
+        name => Some((Kind::Open, name)),
+    }
+}
+
+fn find(byte: u8, document: &[u8], from: usize) -> Option<usize> {
+    document.get(from..)?.iter().position(|&found| found == byte).map(|gap| from + gap)
 }
 
 #[cfg(test)]
@@ -213,7 +232,7 @@ mod tests {
         let text = "<?xml version=\"1.0\"?>\n<R xmlns=\"http://x/\"><requestId>r</requestId><instancesSet><item>\
              <imageId>ami</imageId><instanceId>i-1</instanceId><dnsName/><groupSet><item><instanceId>no</instanceId></item></groupSet>\
              <tagSet><item><key>a &lt; b</key><value/></item></tagSet><networkInterfaceSet><item><macAddress>m</macAddress>\
-             <privateIpAddress>10.0.0.5</privateIpAddress><groupSet/><attachment><deviceIndex>0</deviceIndex></attachment>\
+             <privateIpAddress>10.0.0.5</privateIpAddress><groupSet/><attachment><attachTime>t</attachTime><deviceIndex>0</deviceIndex></attachment>\
              </item></networkInterfaceSet></item><item/></instancesSet><nextToken>t</nextToken></R>\n";
         let expected = "<?xml version=\"1.0\"?>\n<R xmlns=\"http://x/\"><requestId>r</requestId><instancesSet><item>\
              <instanceId>i-1</instanceId>\
@@ -252,7 +271,10 @@ mod tests {
                 assert_eq!(seen.id, real.id);
                 assert_eq!(seen.private_ip, Some(real.private_ip.to_string()));
                 assert_eq!(seen.hostname.as_deref(), real.hostname.split('.').next());
-                assert_eq!((seen.instance_type, seen.zone, seen.subnet), (Some(real.instance_type), Some(real.zone), Some(real.subnet)));
+                assert_eq!(
+                    (seen.instance_type, seen.zone, seen.subnet),
+                    (Some(real.instance_type), Some(real.zone), Some(real.subnet))
+                );
                 assert_eq!(seen.launch_time, Some(Timestamp::from_secs(real.launch_time_ms / 1000)));
                 assert_ne!(seen.state, InstanceState::Unknown);
                 assert_eq!(seen.tags, real.tags);
@@ -272,6 +294,8 @@ mod tests {
             "<R a=\">\"></R>",
             "<R",
             "<></>",
+            "<R><instancesSet><item><imageId a=\">\"/></item></instancesSet></R>",
+            "<R><instancesSet><item><a><b c=\">\"></b></a></item></instancesSet></R>",
         ] {
             assert_eq!(slimmed(text), None, "{text}");
         }

@@ -84,7 +84,7 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
             return Exit::TempFail.into();
         }
     };
-    let span = tracing::info_span!("run", launch = %launch);
+    let span = tracing::info_span!("run", pid = std::process::id(), launch = %launch);
     let _entered = span.enter();
     let conf = conf.inspect_err(|error| tracing::warn!("slurm.conf cannot be read, a short time limit is used: {}", chain(error))).ok();
     let limit = startup::time_limit(&settings, conf.as_ref(), &nodes);

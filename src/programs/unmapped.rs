@@ -9,6 +9,7 @@ use super::{recovery, survey};
 use crate::clock;
 use crate::error::chain;
 use crate::model::instance::{Instance, tag};
+use crate::model::mapping::NodeState;
 use crate::slurm::show::SlurmNode;
 
 /// Condemns what is found behind `unmapped` nodes, and every further instance that carries the name of one of `nodes`. Returns
@@ -24,8 +25,9 @@ pub(crate) async fn condemn(context: &Context, unmapped: &[String], nodes: &[Str
     let now = clock::now();
     let result = context.store.update(LOCK_WAIT, |mapping| {
         let backing: BTreeSet<&String> = mapping.nodes.values().filter_map(|entry| entry.instance_id.as_ref()).collect();
-        // A launch that is going on, or went on meanwhile, answers for its own instances.
-        let launches: BTreeSet<&String> = mapping.nodes.values().map(|entry| &entry.launch).collect();
+        // A launch that is going on answers for its own instances.
+        let launches: BTreeSet<&String> =
+            mapping.nodes.values().filter(|entry| entry.state == NodeState::Launching).map(|entry| &entry.launch).collect();
         let free: Vec<_> = found
             .into_values()
             .filter(|(_, instance)| {

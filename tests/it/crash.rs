@@ -607,12 +607,17 @@ fn b40_killed_at_random_moments() {
         let group = if seed % 2 == 0 { RUN_INSTANCES } else { CREATE_FLEET };
         let site = stage::site(Behaviour { hidden_describes: u32::from(*seed > 4), ..Behaviour::default() }, TAGGING, group);
         for _ in 0..10 {
-            let program =
-                *random.choice(&["slurm_resume", "slurm_resume", "slurm_resume", "slurm_suspend", "slurm_resume_fail"]).unwrap();
-            let nodes = *random.choice(&[SAME, SAME, OTHERS, "c5-[2-5]", "c5-1,c5-11"]).unwrap();
-            let mut child = site.spawn(program, &[nodes]);
+            let mut start = || {
+                let program =
+                    ["slurm_resume", "slurm_resume", "slurm_resume", "slurm_suspend", "slurm_resume_fail"][random.usize(0..5)];
+                let nodes = [SAME, SAME, OTHERS, "c5-[2-5]", "c5-1,c5-11"][random.usize(0..5)];
+                site.spawn(program, &[nodes])
+            };
+            // Another one beside it, which goes on.
+            let (mut victim, beside) = (start(), start());
             std::thread::sleep(Duration::from_micros(random.u64(0..90_000)));
-            stage::kill(&mut child);
+            stage::kill(&mut victim);
+            join(&site, vec![beside]);
             wait_for_scontrol(&site);
             assert_sound(&site);
             if random.u8(0..3) == 0 {

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr, reason = "tests")]
 
 mod admin;
+mod called;
 mod crash;
 mod docs;
 mod launch;
 mod resume;
 mod site;
 mod static_binaries;
+mod suspend;

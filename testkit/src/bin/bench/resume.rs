@@ -70,9 +70,23 @@ pub(crate) fn first_tls_byte(programs: &Path) -> Result<SoFar, String> {
 }
 
 pub(crate) fn table(programs: &Path, runs: usize, largest: usize, note: &mut dyn FnMut(&str)) -> Result<Table, String> {
-    let heads =
-        ["nodes", "groups", "bucket", "runs", "wall s", "slowest call s", "ratio", "cpu ms", "peak MiB", "API calls", "scontrol", "its cpu ms", "target"];
-    let title = "slurm_resume: launch calls of 1.5 s + 5 ms per instance, 2.5 KB of answer per instance; cpu and peak are its own";
+    let heads = [
+        "nodes",
+        "groups",
+        "bucket",
+        "runs",
+        "wall s",
+        "slowest call s",
+        "ratio",
+        "cpu ms",
+        "peak MiB",
+        "API calls",
+        "scontrol",
+        "its cpu ms",
+        "target",
+    ];
+    let title =
+        "slurm_resume: launch calls of 1.5 s + 5 ms per instance, 2.5 KB of answer per instance; cpu and peak are its own";
     let mut table = Table::new(title, &heads);
     let mut hundred_in_one = None;
     for (nodes, groups) in SIZES.into_iter().filter(|(nodes, _)| *nodes <= largest) {

@@ -56,8 +56,7 @@ impl Site {
 
     /// Starts `slurm_resume` for all nodes, as slurmctld does: a resume file, two variables, no standard streams.
     pub(crate) fn resume(&self, programs: &Path) -> Result<Running, String> {
-        let (config, conf, file) =
-            (self.dir.join("slurm-ec2.toml"), self.dir.join("slurm.conf"), self.dir.join("resume.json"));
+        let (config, conf, file) = (self.dir.join("slurm-ec2.toml"), self.dir.join("slurm.conf"), self.dir.join("resume.json"));
         let env = [("SLURM_EC2_CONFIG", &*config), ("SLURM_CONF", &*conf), ("SLURM_RESUME_FILE", &*file)];
         measure::start(&programs.join("slurm_resume"), &[&self.hostlist], &env, &self.dir)
     }
