@@ -114,7 +114,9 @@ mod tests {
         let context = LaunchContext { cluster: "hpc", state_id: "s1", launch: "abc", versions: &versions };
         let batches = batches(&group, &names("c5-", 3), &context, 0);
         let tags = |i: usize| batches[i].request.tags.iter().cloned().collect::<BTreeMap<_, _>>();
-        for (key, value) in [(tag::CLUSTER, "hpc"), (tag::STATE, "s1"), (tag::LAUNCH, "abc"), (tag::GROUP, "c5"), ("project", "blue")] {
+        for (key, value) in
+            [(tag::CLUSTER, "hpc"), (tag::STATE, "s1"), (tag::LAUNCH, "abc"), (tag::GROUP, "c5"), ("project", "blue")]
+        {
             assert_eq!(tags(0).get(key).map(String::as_str), Some(value));
         }
         assert_eq!(tags(0).get(tag::NODE), None, "a call for two nodes cannot carry a name");

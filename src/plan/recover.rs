@@ -301,7 +301,15 @@ mod tests {
                 mapping.nodes.insert(node.clone(), claim);
             }
             let slurm = nodes.iter().map(|n| (n.clone(), Wanted::Yes)).collect();
-            Self { mapping, slurm, called: BTreeSet::new(), covered: BTreeSet::new(), instances: vec![], may_launch: true, now: 200 }
+            Self {
+                mapping,
+                slurm,
+                called: BTreeSet::new(),
+                covered: BTreeSet::new(),
+                instances: vec![],
+                may_launch: true,
+                now: 200,
+            }
         }
 
         fn recover(&self, batches: &[DeadBatch]) -> Recovery {
@@ -425,7 +433,8 @@ mod tests {
         // Both were refused.
         let mut refused = World::new(&nodes);
         refused.mapping.nodes.clear();
-        let condemned = Condemned { node: None, launch: LAUNCH.into(), since: Timestamp::from_secs(1), launched: None, why: "x".into() };
+        let condemned =
+            Condemned { node: None, launch: LAUNCH.into(), since: Timestamp::from_secs(1), launched: None, why: "x".into() };
         refused.mapping.condemned.insert("i-2".into(), condemned);
         for (world, left) in [(backed, &nodes[1..]), (refused, &nodes[..])] {
             let recovery = world.recover(std::slice::from_ref(&batch));

@@ -20,9 +20,15 @@ use crate::store::file::FileStore;
 
 /// Why a program cannot work at all, as far as it got.
 pub(crate) enum Unusable {
-    Config { error: String },
+    Config {
+        error: String,
+    },
     /// The state folder or the EC2 client.
-    State { settings: Box<Settings>, nodes: Vec<String>, error: String },
+    State {
+        settings: Box<Settings>,
+        nodes: Vec<String>,
+        error: String,
+    },
 }
 
 /// Which story is told.
@@ -86,7 +92,8 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     };
     let span = tracing::info_span!("run", pid = std::process::id(), launch = %launch);
     let _entered = span.enter();
-    let conf = conf.inspect_err(|error| tracing::warn!("slurm.conf cannot be read, a short time limit is used: {}", chain(error))).ok();
+    let conf =
+        conf.inspect_err(|error| tracing::warn!("slurm.conf cannot be read, a short time limit is used: {}", chain(error))).ok();
     let limit = startup::time_limit(&settings, conf.as_ref(), &nodes);
     let jobs = super::telling::list(&story.jobs(settings.hostlist_limit).iter().map(|job| job.id).collect::<Vec<_>>());
     let hostlist = startup::shorten(&common.hostlist.join(","));
@@ -96,7 +103,9 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
         let store = owner.and_then(|()| FileStore::open(&settings.state_dir, &settings.cluster).map_err(|error| chain(&error)));
         let store = match store {
             Ok(store) => store,
-            Err(error) => return story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await,
+            Err(error) => {
+                return story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await;
+            }
         };
         let slurm = scontrol(&settings, env);
         let ec2 = match Ec2::connect(&settings.aws, &settings.region).await {

@@ -111,7 +111,11 @@ fn claim_once(
         match verdict {
             Verdict::Launch => by_group.entry(&group.name).or_default().push((node.clone(), requested)),
             Verdict::Replace(why) => {
-                tracing::info!(node, instance = entry.and_then(|entry| entry.instance_id.as_deref()), "replacing the mapped instance: {why}");
+                tracing::info!(
+                    node,
+                    instance = entry.and_then(|entry| entry.instance_id.as_deref()),
+                    "replacing the mapped instance: {why}"
+                );
                 recovery::take_down(mapping, node, now, why);
                 match backoffs.get(&group.name) {
                     Some(backoff) => claimed.failed.push(resting(node, &group.name, backoff)),
@@ -157,8 +161,12 @@ fn claim_once(
             }
         }
     }
-    let launch_context =
-        LaunchContext { cluster: &context.settings.cluster, state_id: context.store.state_id(), launch: &context.launch, versions };
+    let launch_context = LaunchContext {
+        cluster: &context.settings.cluster,
+        state_id: context.store.state_id(),
+        launch: &context.launch,
+        versions,
+    };
     let mut requested_at = BTreeMap::new();
     for group in &context.settings.groups {
         let Some(wanted) = by_group.remove(group.name.as_str()) else { continue };
@@ -258,7 +266,8 @@ fn resting(node: &str, group: &str, backoff: &Backoff) -> Failed {
 
 /// Template versions as numbers, so that a repeated request is the same request even if somebody edits the template in between.
 async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap<String, String> {
-    let groups: BTreeSet<&str> = nodes.iter().filter_map(|node| context.settings.group_of(node)).map(|group| group.name.as_str()).collect();
+    let groups: BTreeSet<&str> =
+        nodes.iter().filter_map(|node| context.settings.group_of(node)).map(|group| group.name.as_str()).collect();
     let groups: Vec<_> = context.settings.groups.iter().filter(|group| groups.contains(group.name.as_str())).collect();
     let mut templates: Vec<&LaunchTemplate> = Vec::new();
     for group in &groups {
@@ -289,9 +298,9 @@ async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap
     groups
         .iter()
         .filter_map(|group| {
-            let (_, version) = resolved.iter().find(|(template, _): &&(LaunchTemplate, _)| *template == group.recipe.launch_template)?;
+            let (_, version) =
+                resolved.iter().find(|(template, _): &&(LaunchTemplate, _)| *template == group.recipe.launch_template)?;
             Some((group.name.clone(), version.as_str().to_owned()))
         })
         .collect()
 }
-

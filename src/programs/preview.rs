@@ -24,7 +24,11 @@ pub(crate) fn show(program: &str, settings: &Settings, nodes: &[String]) -> Exit
             return Exit::Config;
         }
     };
-    let lines = if program == resume::PROGRAM { plan_resume(settings, &mapping, &backoffs, nodes) } else { plan_release(&mapping, nodes) };
+    let lines = if program == resume::PROGRAM {
+        plan_resume(settings, &mapping, &backoffs, nodes)
+    } else {
+        plan_release(&mapping, nodes)
+    };
     for line in lines {
         startup::say(&line);
     }
@@ -60,7 +64,13 @@ fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<Strin
         let Some(names) = by_group.remove(group.name.as_str()) else { continue };
         if let Some(backoff) = backoffs.get(&group.name) {
             let nodes = hostlist::compress_sorted(&names);
-            lines.push(format!("fail    {:>6}  {nodes}  group {} rests until {}: {}", names.len(), group.name, backoff.until, backoff.code));
+            lines.push(format!(
+                "fail    {:>6}  {nodes}  group {} rests until {}: {}",
+                names.len(),
+                group.name,
+                backoff.until,
+                backoff.code
+            ));
             continue;
         }
         for batch in batches(group, &names, &context, 0) {
@@ -102,7 +112,10 @@ fn plan_release(mapping: &Mapping, nodes: &[String]) -> Vec<String> {
         }
     }
     if !unmapped.is_empty() {
-        lines.push(format!("look       {}  not mapped: Slurm and EC2 would be asked for an instance", hostlist::compress_sorted(&unmapped)));
+        lines.push(format!(
+            "look       {}  not mapped: Slurm and EC2 would be asked for an instance",
+            hostlist::compress_sorted(&unmapped)
+        ));
     }
     for (id, condemned) in &mapping.condemned {
         lines.push(format!("terminate  {id}  left over: {}", condemned.why));

@@ -20,7 +20,9 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
             tracing::warn!("EC2 does not tell whether the cluster has instances already: {}", chain(&error));
             return Ok(false);
         }
-        Err(error) => return Err(format!("the mapping is missing and EC2 does not tell which instances there are: {}", chain(&error))),
+        Err(error) => {
+            return Err(format!("the mapping is missing and EC2 does not tell which instances there are: {}", chain(&error)));
+        }
     };
     let (ours, others): (Vec<_>, Vec<_>) = instances.into_iter().partition(|instance| context.is_ours(instance));
     if !others.is_empty() {
@@ -64,7 +66,11 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
             made
         })
         .map_err(|error| chain(&error))?;
-    tracing::warn!(instances = ours.len(), nodes = made, "the mapping was missing and is rebuilt from Slurm and EC2; nothing was terminated");
+    tracing::warn!(
+        instances = ours.len(),
+        nodes = made,
+        "the mapping was missing and is rebuilt from Slurm and EC2; nothing was terminated"
+    );
     Ok(true)
 }
 

@@ -72,10 +72,18 @@ pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Relea
 }
 
 /// One call for `ids`. What is gone leaves the list at once; returned are ids that EC2 does not know and that are young.
-async fn once(context: &Context, ids: &[String], condemned: &BTreeMap<String, Condemned>, released: &mut Released) -> Vec<String> {
+async fn once(
+    context: &Context,
+    ids: &[String],
+    condemned: &BTreeMap<String, Condemned>,
+    released: &mut Released,
+) -> Vec<String> {
     let limit = context.limits.left().max(Duration::from_millis(1));
     let Ok(answer) = tokio::time::timeout(limit, context.ec2.terminate(ids)).await else {
-        tracing::error!(instances = telling::list(ids), "time is up before EC2 confirmed the termination; the next program repeats it");
+        tracing::error!(
+            instances = telling::list(ids),
+            "time is up before EC2 confirmed the termination; the next program repeats it"
+        );
         released.left.extend(ids.iter().map(|id| (id.clone(), "no answer in time".to_owned())));
         released.unanswered = true;
         return Vec::new();
@@ -106,7 +114,8 @@ async fn once(context: &Context, ids: &[String], condemned: &BTreeMap<String, Co
         for id in &answer.gone {
             tracing::debug!(instance = id, why = condemned.get(id).map(|one| one.why.as_str()), "terminated");
         }
-        let nodes: Vec<String> = answer.gone.iter().filter_map(|id| condemned.get(id)).filter_map(|one| one.node.clone()).collect();
+        let nodes: Vec<String> =
+            answer.gone.iter().filter_map(|id| condemned.get(id)).filter_map(|one| one.node.clone()).collect();
         tracing::info!(
             instances = telling::list(&answer.gone),
             nodes = hostlist::compress_sorted(&nodes),

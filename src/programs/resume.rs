@@ -54,9 +54,7 @@ impl Story for Resume {
     async fn unusable(&self, env: &Environment, common: &Common, what: Unusable) -> Exit {
         match what {
             Unusable::Config { error } => without_config(env, common, &error).await,
-            Unusable::State { settings, nodes, error } => {
-                without_state(&begin::scontrol(&settings, env), &nodes, &error).await
-            }
+            Unusable::State { settings, nodes, error } => without_state(&begin::scontrol(&settings, env), &nodes, &error).await,
         }
     }
 
@@ -98,7 +96,9 @@ async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
 /// Missing, empty or broken: one warning, and the host list alone counts (R15).
 fn read_resume_file(read: Option<(PathBuf, std::io::Result<Vec<u8>>)>, limit: usize) -> Option<ResumeFile> {
     let (path, bytes) = read?;
-    let file = bytes.map_err(|error| error.to_string()).and_then(|bytes| resume_file::parse(&bytes, limit).map_err(|error| chain(&error)));
+    let file = bytes
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| resume_file::parse(&bytes, limit).map_err(|error| chain(&error)));
     match file {
         Ok(file) => {
             for warning in &file.warnings {
@@ -126,4 +126,3 @@ fn check_same_nodes(nodes: &[String], file: Option<&ResumeFile>) {
         );
     }
 }
-

@@ -124,14 +124,25 @@ async fn consoles(context: &Arc<Context>, freed: &Freed) {
         while let Some(done) = tasks.join_next().await {
             match done {
                 Ok((node, id, Ok(Some(output)))) => {
-                    tracing::error!(node, instance = id, "did not register before ResumeTimeout; end of its console output follows");
+                    tracing::error!(
+                        node,
+                        instance = id,
+                        "did not register before ResumeTimeout; end of its console output follows"
+                    );
                     for line in tail(&output) {
                         tracing::error!(node, "| {line}");
                     }
                 }
-                Ok((node, id, Ok(None))) => tracing::error!(node, instance = id, "did not register before ResumeTimeout; no console output yet"),
+                Ok((node, id, Ok(None))) => {
+                    tracing::error!(node, instance = id, "did not register before ResumeTimeout; no console output yet")
+                }
                 Ok((node, id, Err(error))) => {
-                    tracing::error!(node, instance = id, "did not register before ResumeTimeout; no console output: {}", chain(&error));
+                    tracing::error!(
+                        node,
+                        instance = id,
+                        "did not register before ResumeTimeout; no console output: {}",
+                        chain(&error)
+                    );
                 }
                 Err(error) => tracing::warn!("reading a console ended abnormally: {error}"),
             }
@@ -151,11 +162,8 @@ fn tail(output: &str) -> Vec<String> {
     while !output.is_char_boundary(start) {
         start += 1;
     }
-    let lines: Vec<String> = output[start..]
-        .lines()
-        .map(|line| strip_escapes(line).trim_end().to_owned())
-        .filter(|line| !line.is_empty())
-        .collect();
+    let lines: Vec<String> =
+        output[start..].lines().map(|line| strip_escapes(line).trim_end().to_owned()).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(CONSOLE_LINES)..].to_vec()
 }
 

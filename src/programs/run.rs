@@ -223,14 +223,20 @@ impl Run {
         let step = match result {
             Ok(step) => step,
             Err(error) => {
-                tracing::error!("the mapping cannot be written; the instances of this launch are left to the next program: {}", chain(&error));
+                tracing::error!(
+                    "the mapping cannot be written; the instances of this launch are left to the next program: {}",
+                    chain(&error)
+                );
                 self.certain = false;
                 return;
             }
         };
         if let Some(launcher) = self.launcher.clone() {
             for (batch, nodes) in step.again {
-                tracing::info!(nodes = hostlist::compress_sorted(&nodes), "what was launched cannot serve these nodes: launching anew");
+                tracing::info!(
+                    nodes = hostlist::compress_sorted(&nodes),
+                    "what was launched cannot serve these nodes: launching anew"
+                );
                 match launcher.renew(&batch, nodes) {
                     Ok(work) => self.spawn(work),
                     Err(error) => {
@@ -272,7 +278,8 @@ impl Run {
                 self.backed.push((node.clone(), instance.id.clone()));
             }
         }
-        let done: Vec<&String> = pairs.iter().map(|(node, _)| node).filter(|node| !refused.contains_key(node) && !unknown.contains(node)).collect();
+        let done: Vec<&String> =
+            pairs.iter().map(|(node, _)| node).filter(|node| !refused.contains_key(node) && !unknown.contains(node)).collect();
         if !done.is_empty() {
             tracing::info!(nodes = hostlist::compress_sorted(&done), count = done.len(), "backed by instances, slurmctld knows");
         }
@@ -364,7 +371,8 @@ impl Run {
     /// Each node's name on its instance, where the group asks for it: paced, best effort, after everything else.
     async fn tag_nodes(&self) {
         for (node, id) in &self.backed {
-            let wanted = self.context.settings.group_of(node).is_some_and(|group| group.launch.node_tags && group.launch.batch_size > 1);
+            let wanted =
+                self.context.settings.group_of(node).is_some_and(|group| group.launch.node_tags && group.launch.batch_size > 1);
             if !wanted || self.context.limits.stopping() || self.context.limits.left() < Duration::from_secs(2) {
                 continue;
             }
@@ -380,9 +388,17 @@ impl Run {
 
     fn summary(&self) {
         let names = |nodes: Vec<&String>| hostlist::compress_sorted(&nodes);
-        startup::say(&format!("launched {:>6}  {}", self.backed.len(), names(self.backed.iter().map(|(node, _)| node).collect())));
+        startup::say(&format!(
+            "launched {:>6}  {}",
+            self.backed.len(),
+            names(self.backed.iter().map(|(node, _)| node).collect())
+        ));
         if !self.left.is_empty() {
-            startup::say(&format!("left     {:>6}  {}", self.left.len(), names(self.left.iter().map(|(node, _)| node).collect())));
+            startup::say(&format!(
+                "left     {:>6}  {}",
+                self.left.len(),
+                names(self.left.iter().map(|(node, _)| node).collect())
+            ));
         }
         let mut reasons: BTreeMap<String, Vec<&String>> = BTreeMap::new();
         for one in &self.failed {
@@ -400,4 +416,3 @@ impl Run {
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
-

@@ -46,7 +46,10 @@ pub(crate) fn nodes(common: &Common, limit: usize) -> Result<Vec<String>, String
     let text = common.hostlist.join(",");
     let expansion = hostlist::expand(&text, limit).map_err(|error| format!("host list {}: {error}", shorten(&text)))?;
     if !expansion.duplicates.is_empty() {
-        tracing::warn!(nodes = hostlist::compress_sorted(&expansion.duplicates), "named more than once in the host list, counted once");
+        tracing::warn!(
+            nodes = hostlist::compress_sorted(&expansion.duplicates),
+            "named more than once in the host list, counted once"
+        );
     }
     if expansion.names.is_empty() {
         return Err("the host list names no node; expected something like c5-[1-10]".to_owned());
@@ -112,20 +115,28 @@ pub(crate) fn become_owner(settings: &Settings, slurm_user: Option<&str>) -> Res
         // Not a failure: the log falls back to stderr.
         let _ = make_folder(&settings.log.dir, 0o755, uid, gid);
     }
-    let change = |what: &str, result: nix::Result<()>| result.map_err(|error| format!("{what} {uid}:{gid} (owner of {}): {error}", settings.state_dir.display()));
+    let change = |what: &str, result: nix::Result<()>| {
+        result.map_err(|error| format!("{what} {uid}:{gid} (owner of {}): {error}", settings.state_dir.display()))
+    };
     change("cannot drop the groups for", setgroups(&[Gid::from_raw(gid)]))?;
     change("cannot become", setgid(Gid::from_raw(gid)))?;
     change("cannot become", setuid(Uid::from_raw(uid)))
 }
 
 fn make_folder(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<(), String> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-    chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(|error| format!("cannot give {} to {uid}: {error}", path.display()))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+    chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+        .map_err(|error| format!("cannot give {} to {uid}: {error}", path.display()))
 }
 
 /// A user's ids from a passwd file, read by ourselves: a static glibc must not load NSS modules. A number is itself.
 fn lookup_user(passwd: &Path, user: &str) -> Result<(u32, u32), String> {
-    let text = fs::read_to_string(passwd).map_err(|error| format!("SlurmUser {user}: cannot read {}: {error}", passwd.display()))?;
+    let text =
+        fs::read_to_string(passwd).map_err(|error| format!("SlurmUser {user}: cannot read {}: {error}", passwd.display()))?;
     let number: Option<u32> = user.parse().ok();
     for line in text.lines() {
         let fields: Vec<_> = line.split(':').collect();
@@ -165,14 +176,17 @@ impl Limits {
         match (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup())) {
             (Ok(mut term), Ok(mut int), Ok(mut hup)) => {
                 tokio::spawn(async move {
-                    let name = tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT", _ = hup.recv() => "SIGHUP" };
+                    let name =
+                        tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT", _ = hup.recv() => "SIGHUP" };
                     tracing::warn!("{name}: no new launches; calls in flight are waited for up to {} s", GRACE.as_secs());
                     let _ = sender.send(true);
                     // The channel stays open as long as somebody listens.
                     sender.closed().await;
                 });
             }
-            _ => tracing::warn!("signals cannot be caught; a SIGTERM ends the program at once and the next one finishes its work"),
+            _ => {
+                tracing::warn!("signals cannot be caught; a SIGTERM ends the program at once and the next one finishes its work")
+            }
         }
         Self { launch_until, end, stop }
     }
@@ -225,7 +239,8 @@ mod tests {
     fn users_by_name_and_number() {
         let dir = tempfile::tempdir().expect("a folder");
         let passwd = dir.path().join("passwd");
-        crate::store::atomic::replace(&passwd, b"root:x:0:0::/:/bin/sh\nslurm:x:64030:64031::/:/bin/false\nbad line\n", 0o644).expect("written");
+        crate::store::atomic::replace(&passwd, b"root:x:0:0::/:/bin/sh\nslurm:x:64030:64031::/:/bin/false\nbad line\n", 0o644)
+            .expect("written");
         assert_eq!(lookup_user(&passwd, "slurm"), Ok((64030, 64031)));
         assert_eq!(lookup_user(&passwd, "64030"), Ok((64030, 64031)));
         let error = lookup_user(&passwd, "nobody").expect_err("not there");

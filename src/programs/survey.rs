@@ -45,11 +45,16 @@ impl Survey {
     /// Looks at everything that concerns `nodes` (called or suspended now) and the runs that died.
     pub(crate) async fn take(context: &Context, nodes: &[String]) -> Result<Self, StoreError> {
         let (mapping, mapping_existed, covered, mut dead) = read_state(context)?;
-        let mapped: Vec<(&String, &NodeEntry)> =
-            nodes.iter().filter_map(|node| mapping.nodes.get_key_value(node)).filter(|(_, entry)| entry.state == NodeState::Running).collect();
+        let mapped: Vec<(&String, &NodeEntry)> = nodes
+            .iter()
+            .filter_map(|node| mapping.nodes.get_key_value(node))
+            .filter(|(_, entry)| entry.state == NodeState::Running)
+            .collect();
         let ids: Vec<String> = mapped.iter().filter_map(|(_, entry)| entry.instance_id.clone()).collect();
         let mut ask: BTreeSet<String> = mapped.iter().map(|(node, _)| (*node).clone()).collect();
-        ask.extend(dead.iter().flat_map(|dead| dead.batches.iter().filter(|batch| !batch.done).flat_map(|batch| batch.nodes.clone())));
+        ask.extend(
+            dead.iter().flat_map(|dead| dead.batches.iter().filter(|batch| !batch.done).flat_map(|batch| batch.nodes.clone())),
+        );
         let ask: Vec<String> = ask.into_iter().collect();
         let launches: BTreeSet<String> =
             dead.iter().flat_map(|dead| dead.batches.iter().map(|batch| batch.key().launch().to_owned())).collect();
@@ -165,7 +170,8 @@ async fn describe_launches(context: &Context, launches: &[String]) -> Option<Vec
         return Some(Vec::new());
     }
     let filters = [(tag::LAUNCH.to_owned(), launches.to_vec())];
-    let found = answer(context.ec2.describe_tagged(&filters, true).await, "EC2 does not tell the instances of interrupted launches")?;
+    let found =
+        answer(context.ec2.describe_tagged(&filters, true).await, "EC2 does not tell the instances of interrupted launches")?;
     Some(found.into_iter().filter(|instance| context.is_ours(instance)).collect())
 }
 

@@ -148,8 +148,11 @@ async fn rest_groups(context: &Context, nodes: &[String]) {
         return;
     }
     for (group, backoff) in backoffs {
-        let of_group: Vec<String> =
-            nodes.iter().filter(|node| context.settings.group_of(node).is_some_and(|known| known.name == group)).cloned().collect();
+        let of_group: Vec<String> = nodes
+            .iter()
+            .filter(|node| context.settings.group_of(node).is_some_and(|known| known.name == group))
+            .cloned()
+            .collect();
         let Some(shown) = survey::show(context, &of_group).await else { continue };
         let resting: Vec<String> = of_group
             .into_iter()

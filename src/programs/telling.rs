@@ -134,7 +134,9 @@ fn next(context: &Context, failed: &Failed, daemon: bool) -> String {
         return "tell the administrator".to_owned();
     }
     match backoff_time(context, failed) {
-        Some(time) if !daemon => format!("group {} rests {}", failed.group.as_deref().unwrap_or(""), humantime::format_duration(time)),
+        Some(time) if !daemon => {
+            format!("group {} rests {}", failed.group.as_deref().unwrap_or(""), humantime::format_duration(time))
+        }
         _ => String::new(),
     }
 }
@@ -155,8 +157,12 @@ fn note_backoff(context: &Context, failed: &Failed, daemon: bool) {
     else {
         return;
     };
-    let backoff =
-        Backoff { code: failed.failure.code.clone(), kind, sentence: failed.failure.sentence.clone(), until: clock::now() + time };
+    let backoff = Backoff {
+        code: failed.failure.code.clone(),
+        kind,
+        sentence: failed.failure.sentence.clone(),
+        until: clock::now() + time,
+    };
     tracing::warn!(group, code = backoff.code, until = %backoff.until, "the group is left alone until then");
     if let Err(error) = context.backoffs().note(group, backoff, clock::now()) {
         tracing::warn!("the back-off cannot be kept, the next call tries again at once: {}", chain(&error));

@@ -37,7 +37,15 @@ pub(crate) async fn condemn(context: &Context, unmapped: &[String], nodes: &[Str
         for (node, instance) in &free {
             tracing::warn!(node, instance = instance.id, "the mapping does not know this instance of the node: terminating it");
             let launch = instance.tags.get(tag::LAUNCH).cloned().unwrap_or_default();
-            recovery::condemn(mapping, &instance.id, Some(node), &launch, instance.launch_time, now, "found behind a node without mapping");
+            recovery::condemn(
+                mapping,
+                &instance.id,
+                Some(node),
+                &launch,
+                instance.launch_time,
+                now,
+                "found behind a node without mapping",
+            );
         }
         free.len()
     });
@@ -54,7 +62,8 @@ fn real_address(node: &SlurmNode) -> Option<String> {
 }
 
 async fn by_slurm(context: &Context, shown: &BTreeMap<String, SlurmNode>, found: &mut BTreeMap<String, (String, Instance)>) {
-    let ids: BTreeMap<&String, &String> = shown.values().filter_map(|node| Some((node.instance_id.as_ref()?, &node.name))).collect();
+    let ids: BTreeMap<&String, &String> =
+        shown.values().filter_map(|node| Some((node.instance_id.as_ref()?, &node.name))).collect();
     let ips: BTreeMap<String, &String> = shown.values().filter_map(|node| Some((real_address(node)?, &node.name))).collect();
     let mut instances = Vec::new();
     if !ids.is_empty() {
@@ -82,8 +91,11 @@ async fn by_slurm(context: &Context, shown: &BTreeMap<String, SlurmNode>, found:
 
 /// EC2 takes 200 values a filter (aws-facts A.5); the adapter cuts.
 async fn by_tag(context: &Context, nodes: &[String], found: &mut BTreeMap<String, (String, Instance)>) {
-    let named: Vec<String> =
-        nodes.iter().filter(|node| context.settings.group_of(node).is_some_and(|group| group.launch.node_tags)).cloned().collect();
+    let named: Vec<String> = nodes
+        .iter()
+        .filter(|node| context.settings.group_of(node).is_some_and(|group| group.launch.node_tags))
+        .cloned()
+        .collect();
     if named.is_empty() {
         return;
     }

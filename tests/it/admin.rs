@@ -9,7 +9,9 @@ fn d01_check_names_what_slurm_conf_lacks() {
     let site = Site::new(Behaviour::default());
     let ran = site.run("slurm-ec2", &["check"]);
     assert_eq!(ran.code, Some(78), "{}", ran.stderr);
-    for word in ["ResumeProgram", "SuspendProgram", "ResumeFailProgram", "SuspendTime", "idle_on_node_suspend", "2000 nodes of group c5"] {
+    for word in
+        ["ResumeProgram", "SuspendProgram", "ResumeFailProgram", "SuspendTime", "idle_on_node_suspend", "2000 nodes of group c5"]
+    {
         assert!(ran.stderr.contains(word), "{word} is not named in {}", ran.stderr);
     }
     assert!(!ran.stderr.contains("ResumeTimeout"), "{}", ran.stderr);
@@ -46,7 +48,11 @@ fn plan_shows_and_does_nothing() {
     let site = Site::new(Behaviour::default());
     let ran = site.run("slurm-ec2", &["plan", "c5-[1-600],other"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stdout.contains("launch     500  c5-[1-500]") && ran.stdout.contains("launch     100  c5-[501-600]"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("launch     500  c5-[1-500]") && ran.stdout.contains("launch     100  c5-[501-600]"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("other") && ran.stdout.contains("no [[group]]"), "{}", ran.stdout);
     assert!(site.ec2.requests().is_empty() && site.scontrol_calls().is_empty());
     assert!(!site.path("state").exists(), "a plan makes no state folder");

@@ -80,7 +80,8 @@ fn r15_b10_a_resume_file_that_cannot_be_used_costs_a_warning() {
         if let Some(text) = content {
             site.write("resume.json", text);
         }
-        let output = site.command("slurm_resume", &["c5-[1-2]"]).env("SLURM_RESUME_FILE", site.path("resume.json")).output().unwrap();
+        let output =
+            site.command("slurm_resume", &["c5-[1-2]"]).env("SLURM_RESUME_FILE", site.path("resume.json")).output().unwrap();
         assert_eq!(finished(output).code, Some(0));
         assert_eq!(site.running().len(), 2);
         let log = site.log("slurm_resume");
@@ -140,7 +141,12 @@ fn b2_too_many_names_are_an_error() {
 
 #[test]
 fn b41_a_foreign_mapping_is_not_touched_and_slurm_is_told() {
-    for content in ["", "{", "{\"version\": 2, \"cluster\": \"hpc\", \"nodes\": {}, \"condemned\": {}}", "{\"version\": 1, \"cluster\": \"other\", \"nodes\": {}, \"condemned\": {}}"] {
+    for content in [
+        "",
+        "{",
+        "{\"version\": 2, \"cluster\": \"hpc\", \"nodes\": {}, \"condemned\": {}}",
+        "{\"version\": 1, \"cluster\": \"other\", \"nodes\": {}, \"condemned\": {}}",
+    ] {
         let site = Site::new(Behaviour::default());
         std::fs::create_dir(site.path("state")).unwrap();
         site.write("state/mapping.json", content);
@@ -149,7 +155,11 @@ fn b41_a_foreign_mapping_is_not_touched_and_slurm_is_told() {
         assert!(ran.stderr.contains("mapping.json"), "{}", ran.stderr);
         assert_eq!(std::fs::read_to_string(site.path("state/mapping.json")).unwrap(), content);
         assert_eq!(site.ec2.count("RunInstances"), 0);
-        assert!(site.updates().iter().any(|line| line.contains("c5-1") && line.contains("(Code:StateError)")), "{:?}", site.updates());
+        assert!(
+            site.updates().iter().any(|line| line.contains("c5-1") && line.contains("(Code:StateError)")),
+            "{:?}",
+            site.updates()
+        );
         assert_eq!(site.run("slurm_suspend", &["c5-1"]).code, Some(78));
         assert_eq!(std::fs::read_to_string(site.path("state/mapping.json")).unwrap(), content);
     }
@@ -158,7 +168,10 @@ fn b41_a_foreign_mapping_is_not_touched_and_slurm_is_told() {
 #[test]
 fn a_broken_configuration_is_told_to_slurm_and_shows_all_mistakes() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm-ec2.toml", "cluster = 3\nregoin = \"x\"\n[[group]]\nname = \"a\"\nnodes = \"a-[1\"\nlaunch_template = \"hpc-a\"\n");
+    site.write(
+        "slurm-ec2.toml",
+        "cluster = 3\nregoin = \"x\"\n[[group]]\nname = \"a\"\nnodes = \"a-[1\"\nlaunch_template = \"hpc-a\"\n",
+    );
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(78));
     for place in ["slurm-ec2.toml:1:11", "slurm-ec2.toml:2:1", "slurm-ec2.toml:5:"] {

@@ -65,7 +65,8 @@ fn the_readmes_configuration_is_fine() {
 #[test]
 fn every_promise_has_a_test_that_carries_its_number() {
     let page = fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
-    let promised: BTreeSet<&str> = page.split("**").filter(|part| part.starts_with('B') && part[1..].parse::<u32>().is_ok()).collect();
+    let promised: BTreeSet<&str> =
+        page.split("**").filter(|part| part.starts_with('B') && part[1..].parse::<u32>().is_ok()).collect();
     assert!(promised.len() > 15, "{promised:?}");
     let mut sources: String = String::new();
     for folder in ["tests/it", "src", "testkit/lab"] {
@@ -79,4 +80,28 @@ fn every_promise_has_a_test_that_carries_its_number() {
     };
     let missing: Vec<_> = promised.iter().filter(|number| !carried(number)).collect();
     assert!(missing.is_empty(), "no test carries {missing:?}");
+}
+
+#[test]
+fn every_test_that_the_known_failures_name_is_there() {
+    let page = fs::read_to_string(root().join("docs/known-failures.md")).unwrap();
+    let mut sources = String::new();
+    for folder in ["tests/it", "src"] {
+        for path in files(folder, &[".rs"]) {
+            sources.push_str(&fs::read_to_string(path).unwrap().to_lowercase());
+        }
+    }
+    let (mut rows, mut named) = (0, 0);
+    for row in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| id")) {
+        rows += 1;
+        let cell = row.split('|').nth(3).unwrap();
+        assert!(cell.contains('`') || cell.contains("later"), "no test and no word why: {row}");
+        for name in cell.split('`').skip(1).step_by(2).filter(|name| !name.contains('/') && *name != "use_private_hostname") {
+            named += 1;
+            let found =
+                if name.len() > 3 { sources.contains(&format!("fn {name}(")) } else { sources.contains(&format!("{name}_")) };
+            assert!(found, "{name} is no test: {row}");
+        }
+    }
+    assert!(rows >= 48 && named >= 40, "{rows} rows, {named} tests");
 }

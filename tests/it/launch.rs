@@ -61,7 +61,11 @@ fn r03_b13_throttled_is_repeated_with_the_same_token() {
 
 #[test]
 fn b13_a_lost_answer_launches_once() {
-    for rule in [Rule::on("RunInstances").nth(1).drop_after(), Rule::on("RunInstances").nth(1).garbage(), Rule::on("RunInstances").nth(1).error("InternalError", 500).after()] {
+    for rule in [
+        Rule::on("RunInstances").nth(1).drop_after(),
+        Rule::on("RunInstances").nth(1).garbage(),
+        Rule::on("RunInstances").nth(1).error("InternalError", 500).after(),
+    ] {
         let site = Site::new(Behaviour::with_rules(vec![rule]));
         let ran = site.run("slurm_resume", &["c5-[1-3]"]);
         assert_eq!(ran.code, Some(0), "{}", site.log("slurm_resume"));
@@ -80,13 +84,22 @@ fn r26_a_missing_template_fails_only_its_group() {
     assert_eq!(site.running().len(), 1);
     let reason = reason(&site, "gpu-1").unwrap();
     assert!(reason.contains("(Code:InvalidLaunchTemplateName.NotFoundException)") && reason.contains("hpc-gpu"), "{reason}");
-    assert_eq!(site.ec2.requests_of("RunInstances").iter().filter(|call| call.answer.contains("LaunchTemplate")).count(), 1, "no retry storm");
+    assert_eq!(
+        site.ec2.requests_of("RunInstances").iter().filter(|call| call.answer.contains("LaunchTemplate")).count(),
+        1,
+        "no retry storm"
+    );
     // B21: the group rests, the next call does not ask EC2 for it.
     let before = site.ec2.requests().len();
     assert_eq!(site.run("slurm_resume", &["gpu-3"]).code, Some(1));
     assert_eq!(site.ec2.requests().iter().skip(before).filter(|call| call.action == "RunInstances").count(), 0);
     let last = site.updates().pop().unwrap();
-    assert!(last.contains("gpu-3") && last.contains("InvalidLaunchTemplateName.NotFoundException") && last.contains("not tried again before"), "{last}");
+    assert!(
+        last.contains("gpu-3")
+            && last.contains("InvalidLaunchTemplateName.NotFoundException")
+            && last.contains("not tried again before"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -107,7 +120,11 @@ fn b21_a_rest_ends_by_itself() {
 
 #[test]
 fn r06_quota_gives_its_own_code() {
-    let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").error_text("VcpuLimitExceeded", 400, "You have requested more vCPU capacity than your current vCPU limit of 32")]));
+    let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").error_text(
+        "VcpuLimitExceeded",
+        400,
+        "You have requested more vCPU capacity than your current vCPU limit of 32",
+    )]));
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(1));
     assert_eq!(site.ec2.count("RunInstances"), 1);
     assert!(reason(&site, "c5-1").unwrap().contains("(Code:VcpuLimitExceeded)"));
@@ -133,7 +150,8 @@ fn fleets_name_every_type_in_every_subnet() {
     let call = site.ec2.requests_of("CreateFleet")[0].clone();
     let pairs: Vec<_> = (1..=4)
         .map(|n| {
-            let get = |field: &str| call.param(&format!("LaunchTemplateConfigs.1.Overrides.{n}.{field}")).unwrap_or("-").to_owned();
+            let get =
+                |field: &str| call.param(&format!("LaunchTemplateConfigs.1.Overrides.{n}.{field}")).unwrap_or("-").to_owned();
             (get("InstanceType"), get("SubnetId"))
         })
         .collect();
@@ -157,7 +175,8 @@ fn r05_b18_an_instance_without_address_is_terminated() {
 
 #[test]
 fn r01_a_fleet_that_throttling_left_empty_is_repeated() {
-    let site = Site::with(Behaviour::with_rules(vec![Rule::on("CreateFleet").times(2).error("RequestLimitExceeded", 503)]), OFF, FLEET);
+    let site =
+        Site::with(Behaviour::with_rules(vec![Rule::on("CreateFleet").times(2).error("RequestLimitExceeded", 503)]), OFF, FLEET);
     let ran = site.run("slurm_resume", &["c5-[1-3]"]);
     assert_eq!(ran.code, Some(0), "{}", site.log("slurm_resume"));
     assert_eq!(site.running().len(), 3);
@@ -186,7 +205,11 @@ fn b11_nodes_outside_every_group_do_not_stop_the_others() {
 
 #[test]
 fn b20_with_a_daemon_the_node_is_set_down() {
-    for (launch, heartbeat, state) in [("daemon = \"yes\"\n", false, "state=down"), ("", true, "state=down"), ("daemon = \"no\"\n", true, "state=power_down_force")] {
+    for (launch, heartbeat, state) in [
+        ("daemon = \"yes\"\n", false, "state=down"),
+        ("", true, "state=down"),
+        ("daemon = \"no\"\n", true, "state=power_down_force"),
+    ] {
         let site = Site::with(Behaviour::with_capacity(vec![Capacity::limit("*", "*", 0)]), &format!("{OFF}{launch}"), GROUP);
         std::fs::create_dir(site.path("state")).unwrap();
         if heartbeat {
@@ -259,11 +282,94 @@ fn b42_b15_the_deadline_comes_before_slurms() {
 fn b44_instances_of_another_state_folder_are_reported_only() {
     let site = Site::new(Behaviour::default());
     site.ec2.seed(&slurm_ec2_testkit::ec2::Seed {
-        tags: [("slurm-ec2:cluster", "hpc"), ("slurm-ec2:state", "0123456789abcdef")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        tags: [("slurm-ec2:cluster", "hpc"), ("slurm-ec2:state", "0123456789abcdef")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
         ..Default::default()
     });
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0));
     assert_eq!(site.run("slurm_suspend", &["c5-[1-9]"]).code, Some(0));
     assert_eq!(site.live().len(), 1);
     assert!(site.log("slurm_resume").contains("another state folder"));
+}
+
+#[test]
+fn b12_claim_record_and_sent_mark_come_before_the_call() {
+    let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]));
+    let mut child = site.spawn("slurm_resume", &["c5-[1-2]"]);
+    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(30)));
+    let mapping = site.mapping();
+    let record = std::fs::read_to_string(&site.records()[0]).unwrap();
+    site.ec2.release("launch");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(mapping["nodes"]["c5-2"]["state"], "launching");
+    let mut lines = record.lines();
+    let header: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!(header["batches"][0]["request"]["client_token"], site.ec2.live_instances()[0].client_token.as_str());
+    assert_eq!(header["batches"][0]["nodes"], serde_json::json!(["c5-1", "c5-2"]));
+    assert!(lines.next().unwrap().contains("\"sent\""), "{record}");
+}
+
+#[test]
+fn r27_a_missing_service_linked_role_names_the_permission() {
+    let site = Site::new(Behaviour::with_rules(vec![
+        Rule::on("RunInstances").error("AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403),
+    ]));
+    assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(1));
+    assert_eq!(site.ec2.count("RunInstances"), 1);
+    assert!(reason(&site, "c5-1").unwrap().contains("(Code:AuthFailure.ServiceLinkedRoleCreationNotPermitted)"));
+    assert!(site.log("slurm_resume").contains("iam:CreateServiceLinkedRole"), "{}", site.log("slurm_resume"));
+}
+
+#[test]
+fn r04_a_thousand_nodes_take_two_calls_and_few_updates() {
+    let site = Site::new(Behaviour { full_size: false, ..Behaviour::default() });
+    site.scontrol("version", "26.05.5");
+    assert_eq!(site.run("slurm_resume", &["c5-[1-1000]"]).code, Some(0), "{}", site.log("slurm_resume"));
+    assert_eq!(site.ec2.count("RunInstances"), 2);
+    assert_eq!(site.running().len(), 1000);
+    assert!(site.updates().len() <= 4, "{}", site.updates().len());
+}
+
+#[test]
+fn r13_a_node_of_two_jobs_is_launched_once() {
+    let site = Site::new(Behaviour::default());
+    let file = r#"{"all_nodes_resume":"c5-1","jobs":[{"job_id":1,"nodes_resume":"c5-1"},{"job_id":2,"nodes_resume":"c5-1"}]}"#;
+    assert_eq!(site.resume("c5-1", file).code, Some(0));
+    assert_eq!((site.live().len(), site.ec2.count("RunInstances")), (1, 1));
+    assert!(site.log("slurm_resume").contains("jobs=\"1,2\""));
+}
+
+#[test]
+fn r17_nothing_is_left_in_the_temporary_folder() {
+    let site = Site::new(Behaviour::default());
+    std::fs::create_dir(site.path("tmp")).unwrap();
+    for n in 1..=5 {
+        site.write("resume.json", &format!("{{\"all_nodes_resume\":\"c5-{n}\",\"jobs\":[]}}"));
+        let mut command = site.command("slurm_resume", &[&format!("c5-{n}")]);
+        command.env("SLURM_RESUME_FILE", site.path("resume.json")).env("TMPDIR", site.path("tmp"));
+        assert!(command.output().unwrap().status.success());
+    }
+    assert_eq!(std::fs::read_dir(site.path("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn r19_it_does_not_wait_for_nodes_to_boot() {
+    // Instances stay pending for an hour: the program is done all the same.
+    let site = Site::new(Behaviour { boot_ms: 3_600_000, full_size: false, ..Behaviour::default() });
+    assert_eq!(site.run("slurm_resume", &["c5-[1-500]"]).code, Some(0));
+    assert_eq!(site.running().len(), 500);
+}
+
+#[test]
+fn r34_tags_go_on_instances_and_volumes() {
+    let groups = format!("{GROUP}tags = {{ project = \"blue\" }}\n");
+    let site = Site::with(Behaviour::default(), OFF, &groups);
+    assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0), "{}", site.log("slurm_resume"));
+    let instance = site.ec2.live_instances()[0].clone();
+    assert_eq!(instance.tags["project"], "blue");
+    assert_eq!(instance.tags["slurm-ec2:group"], "c5");
+    let call = site.ec2.requests_of("RunInstances")[0].clone();
+    let kinds: Vec<_> = (1..=2).filter_map(|n| call.param(&format!("TagSpecification.{n}.ResourceType"))).collect();
+    assert!(kinds.contains(&"instance") && kinds.contains(&"volume"), "{:?}", call.params);
 }

@@ -22,7 +22,8 @@ pub struct Site {
 }
 
 /// The group of most tests.
-pub const GROUP: &str = "[[group]]\nname = \"c5\"\nnodes = \"c5-[1-2000]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n";
+pub const GROUP: &str =
+    "[[group]]\nname = \"c5\"\nnodes = \"c5-[1-2000]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n";
 
 impl Site {
     /// A site with one group `c5` (nodes `c5-[1-2000]`), best effort, no request bucket.
@@ -85,7 +86,11 @@ impl Site {
     /// Ready to start, as slurmctld starts it: nothing in the environment but what it gives.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program_path(program));
-        command.args(args).env_clear().env("SLURM_EC2_CONFIG", self.path("slurm-ec2.toml")).env("SLURM_CONF", self.path("slurm.conf"));
+        command
+            .args(args)
+            .env_clear()
+            .env("SLURM_EC2_CONFIG", self.path("slurm-ec2.toml"))
+            .env("SLURM_CONF", self.path("slurm.conf"));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -137,7 +142,8 @@ impl Site {
 
     pub fn records(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.path("state/launches")) else { return Vec::new() };
-        let mut records: Vec<_> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
+        let mut records: Vec<_> =
+            entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
         records.sort();
         records
     }
@@ -151,7 +157,12 @@ impl Site {
         assert_eq!(mapped.len(), running.len(), "two nodes share an instance: {running:?}");
         let live = self.live();
         let accounted: BTreeSet<String> = mapped.union(&self.condemned()).cloned().collect();
-        assert!(live.is_subset(&accounted), "instances nobody knows: {:?}\nmapping {:#}", live.difference(&accounted), self.mapping());
+        assert!(
+            live.is_subset(&accounted),
+            "instances nobody knows: {:?}\nmapping {:#}",
+            live.difference(&accounted),
+            self.mapping()
+        );
         assert!(mapped.is_subset(&live), "mapped but gone: {:?}", mapped.difference(&live));
     }
 }

@@ -48,7 +48,10 @@ fn b30_a_protected_instance_does_not_keep_the_others() {
 fn b31_an_id_that_ec2_forgot_is_dropped_only_when_it_is_old() {
     let site = up(Behaviour { forget_terminated_ms: Some(0), ..Behaviour::default() }, "c5-[1-2]");
     for instance in site.ec2.live_instances() {
-        let terminated = slurm_ec2_testkit::ec2::InstanceChange { state: Some(slurm_ec2_testkit::ec2::State::Terminated), ..Default::default() };
+        let terminated = slurm_ec2_testkit::ec2::InstanceChange {
+            state: Some(slurm_ec2_testkit::ec2::State::Terminated),
+            ..Default::default()
+        };
         site.ec2.change(&instance.id, terminated);
     }
     // Young: it could just not be visible.
@@ -92,7 +95,8 @@ fn b32_a_node_without_mapping_is_looked_up_in_slurm() {
         let node = site.running().into_iter().find(|(_, id)| *id == first.id).unwrap().0;
         mapping["nodes"].as_object_mut().unwrap().remove(&node);
         site.write("state/mapping.json", &mapping.to_string());
-        let (address, id) = if by_id { (node.clone(), first.id.clone()) } else { (first.private_ip.to_string(), "(null)".to_owned()) };
+        let (address, id) =
+            if by_id { (node.clone(), first.id.clone()) } else { (first.private_ip.to_string(), "(null)".to_owned()) };
         site.scontrol(
             "nodes",
             &format!("NodeName={node} CoresPerSocket=1\n   NodeAddr={address} NodeHostName={node}\n   State=IDLE+CLOUD+POWERING_DOWN ThreadsPerCore=1\n   InstanceId={id} InstanceType=(null)\n\n"),
@@ -190,7 +194,10 @@ fn b34_a_node_that_is_up_after_all_is_left_alone() {
 fn f01_an_error_of_ec2_does_not_stop_the_rest() {
     let site = up(Behaviour::default(), "c5-[1-2]");
     site.scontrol("state", "DOWN+CLOUD+POWERED_DOWN\n");
-    site.ec2.add_rules([Rule::on("TerminateInstances").error("UnauthorizedOperation", 403), Rule::on("GetConsoleOutput").error("UnauthorizedOperation", 403)]);
+    site.ec2.add_rules([
+        Rule::on("TerminateInstances").error("UnauthorizedOperation", 403),
+        Rule::on("GetConsoleOutput").error("UnauthorizedOperation", 403),
+    ]);
     let ran = site.run("slurm_resume_fail", &["c5-[1-2]"]);
     assert_eq!(ran.code, Some(1), "{}", site.log("slurm_resume_fail"));
     assert_eq!(site.condemned(), site.live());

@@ -60,10 +60,15 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
         problems.push("ResumeTimeout is not set: its default of 60 s is too short for EC2; write ResumeTimeout=600".to_owned());
     }
     if !conf.has_slurmctld_parameter("idle_on_node_suspend") {
-        problems.push("SlurmctldParameters lacks idle_on_node_suspend: nodes that were set down stay down when they are powered off".to_owned());
+        problems.push(
+            "SlurmctldParameters lacks idle_on_node_suspend: nodes that were set down stay down when they are powered off"
+                .to_owned(),
+        );
     }
     if version.is_some_and(Version::hides_powered_down_nodes) && !conf.has_private_data("cloud") {
-        problems.push("PrivateData lacks cloud: this Slurm hides powered-off nodes from scontrol; write PrivateData=cloud".to_owned());
+        problems.push(
+            "PrivateData lacks cloud: this Slurm hides powered-off nodes from scontrol; write PrivateData=cloud".to_owned(),
+        );
     }
     let cloud: HashSet<String> = conf
         .nodes
@@ -77,7 +82,11 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
         let missing: Vec<String> = names.into_iter().filter(|node| !cloud.contains(node)).collect();
         if !missing.is_empty() {
             let list = startup::shorten(&hostlist::compress_sorted(&missing));
-            problems.push(format!("{} nodes of group {} have no NodeName line with State=CLOUD: {list}", missing.len(), group.name));
+            problems.push(format!(
+                "{} nodes of group {} have no NodeName line with State=CLOUD: {list}",
+                missing.len(),
+                group.name
+            ));
         }
     }
     problems

@@ -18,7 +18,11 @@ const PROGRAM: &str = "slurm-ec2";
 
 /// Look after slurm-ec2: host lists, plans, configuration
 #[derive(Debug, Parser)]
-#[command(name = "slurm-ec2", version, after_help = "Exit status: 0 fine; 2 usage or malformed host list; 78 configuration unusable.")]
+#[command(
+    name = "slurm-ec2",
+    version,
+    after_help = "Exit status: 0 fine; 2 usage or malformed host list; 78 configuration unusable."
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,
