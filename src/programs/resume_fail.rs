@@ -67,11 +67,12 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
             return if error.is_temporary() { Exit::TempFail } else { Exit::Config };
         }
     };
-    consoles(&context, &freed).await;
+    count(&context, &nodes);
+    // Slurm first and at once: nobody else would bring the nodes back if this run were killed now. The consoles stay readable
+    // after a termination.
+    let (refused, ()) = tokio::join!(bring_back(&context, &nodes), consoles(&context, &freed));
     let found = unmapped::condemn(&context, &freed.unmapped, &nodes).await;
     let released = release::release(&context, &BTreeSet::new()).await;
-    count(&context, &nodes);
-    let refused = bring_back(&context, &nodes).await;
     tracing::info!(
         nodes = nodes.len(),
         up = up.len(),
