@@ -68,10 +68,11 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
         }
     };
     count(&context, &nodes);
+    // Before Slurm forgets the addresses.
+    let found = unmapped::condemn(&context, &freed.unmapped, &nodes).await;
     // Slurm first and at once: nobody else would bring the nodes back if this run were killed now. The consoles stay readable
     // after a termination.
     let (refused, ()) = tokio::join!(bring_back(&context, &nodes), consoles(&context, &freed));
-    let found = unmapped::condemn(&context, &freed.unmapped, &nodes).await;
     let released = release::release(&context, &BTreeSet::new()).await;
     tracing::info!(
         nodes = nodes.len(),
