@@ -1,7 +1,8 @@
 //! The log: one file per program in `[log] dir`, text or JSON, every line with time and pid. Short-lived programs write
 //! synchronously (they may be killed at any time). A folder that cannot be written means stderr, never a failure.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tracing::Level;
@@ -46,10 +47,9 @@ pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
                 .boxed(),
         }
     });
-    let ansi = io::stderr().is_terminal();
     let stderr_layer = tracing_subscriber::fmt::layer()
         .event_format(Line)
-        .with_ansi(ansi)
+        .with_ansi(false)
         .with_writer(|| Forgiving(io::stderr()))
         .with_filter(LevelFilter::from_level(stderr_level));
     let only_ours = tracing_subscriber::filter::filter_fn(|meta| {
@@ -77,6 +77,29 @@ fn open(program: &str, dir: &Path) -> io::Result<tracing_appender::rolling::Roll
         .filename_prefix(name)
         .build(dir)
         .map_err(io::Error::other)
+}
+
+/// One error before there is a configuration to log by: appended to the log if its folder is there, else nothing. A file that this
+/// makes belongs to the folder's owner, so that a call by root does not shut slurmctld's user out.
+pub(crate) fn note(program: &str, settings: &LogSettings, text: &str) {
+    let Ok(folder) = std::fs::metadata(&settings.dir) else { return };
+    let path = settings.dir.join(format!("{program}.log"));
+    let is_new = !path.exists();
+    let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) else { return };
+    if is_new {
+        // Only root may give files away; for others it is their own already.
+        let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
+    }
+    let (now, pid) = (millis(clock::now()), std::process::id());
+    let line = match settings.format {
+        LogFormat::Text => format!("{now} ERROR [pid={pid}] {text}\n"),
+        LogFormat::Json => {
+            let fields =
+                serde_json::json!({"timestamp": now.to_string(), "level": "ERROR", "message": text, "span": {"pid": pid}});
+            format!("{fields}\n")
+        }
+    };
+    let _ = file.write_all(line.as_bytes());
 }
 
 /// A closed stderr is not an error (22.05 starts programs without one).

@@ -79,6 +79,13 @@ pub(crate) fn load(path: &Path) -> Result<Settings, ConfigError> {
     }
 }
 
+/// What a file that was refused still says, mistaken values replaced by their defaults: only for finding scontrol and the log when
+/// Slurm and the administrator are to hear of the mistakes.
+pub(crate) fn as_far_as_it_goes(path: &Path) -> Settings {
+    let bytes = fs::read(path).unwrap_or_default();
+    read(path, &String::from_utf8_lossy(&bytes)).0
+}
+
 /// What is known about a file that cannot be read (P01).
 pub(super) fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     let meta = fs::metadata(path).ok();

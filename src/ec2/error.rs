@@ -31,6 +31,11 @@ impl Ec2Error {
         Self { operation, code: code.into(), class, message: message.into(), request_id: None }
     }
 
+    /// The caller's time was up before EC2 answered.
+    pub(crate) fn late(operation: &'static str) -> Self {
+        Self::new(operation, own::UNREACHABLE, ErrorClass::Ambiguous, "no answer in the time that was left for it")
+    }
+
     /// For Slurm's reason and the log; `context` says what was asked for ("group c5, template hpc-c5").
     pub(crate) fn to_failure(&self, context: &str) -> Failure {
         Failure {

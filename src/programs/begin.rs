@@ -21,14 +21,12 @@ use crate::store::file::FileStore;
 /// Why a program cannot work at all, as far as it got.
 pub(crate) enum Unusable {
     Config {
+        /// What the file says all the same.
+        settings: Box<Settings>,
         error: String,
     },
     /// The state folder or the EC2 client.
-    State {
-        settings: Box<Settings>,
-        nodes: Vec<String>,
-        error: String,
-    },
+    State { settings: Box<Settings>, nodes: Vec<String>, error: String },
 }
 
 /// Which story is told.
@@ -60,7 +58,12 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
         Err(error) => {
             let error = error.to_string();
             startup::complain(S::PROGRAM, &error);
-            let exit = runtime.block_on(story.unusable(env, common, Unusable::Config { error }));
+            let settings = Box::new(crate::config::file::as_far_as_it_goes(&path));
+            if !common.dry_run {
+                // slurmctld keeps nothing of what its programs say on stderr (R20).
+                crate::log::note(S::PROGRAM, &settings.log, &error);
+            }
+            let exit = runtime.block_on(story.unusable(env, common, Unusable::Config { settings, error }));
             return exit.into();
         }
     };

@@ -280,17 +280,18 @@ async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap
     for template in templates {
         let (context, template) = (Arc::clone(context), template.clone());
         tasks.spawn(async move {
-            tokio::select! {
-                version = context.ec2.template_version(&template) => match version {
-                    Ok(version) => Some((template, version)),
-                    Err(error) => {
-                        // The launch itself gives the code that the nodes' reason carries.
-                        let name = template.label();
-                        tracing::warn!(template = name, "launching with version {}, which cannot be resolved: {}", template.version, chain(&error));
-                        None
-                    }
-                },
-                () = context.limits.launches_over() => None,
+            match context.ask("DescribeLaunchTemplates", context.ec2.template_version(&template)).await {
+                Ok(version) => Some((template, version)),
+                Err(error) => {
+                    // The launch itself gives the code that the nodes' reason carries.
+                    let (name, why) = (template.label(), chain(&error));
+                    tracing::warn!(
+                        template = name,
+                        "launching with version {}, which cannot be resolved: {why}",
+                        template.version
+                    );
+                    None
+                }
             }
         });
     }

@@ -1,22 +1,27 @@
 //! The doors and limits of one run, handed to every step of a story.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::startup::Limits;
 use crate::clock;
 use crate::config::settings::Settings;
+use crate::ec2::error::Ec2Error;
 use crate::ec2::sdk::Ec2;
 use crate::model::instance::{Instance, tag};
 use crate::model::policy::Daemon;
 use crate::model::time::Timestamp;
-use crate::slurm::scontrol::Scontrol;
+use crate::slurm::scontrol::{Applied, Scontrol};
+use crate::slurm::update::Call;
 use crate::store::backoff::Backoffs;
 use crate::store::file::FileStore;
 use crate::store::heartbeat::heartbeat_age;
 
 /// The longest a program waits for the mapping's lock; it is held for milliseconds.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(20);
+
+/// The longest a question to EC2 may take.
+const ASK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A heartbeat older than this means that no clustermgtd runs (its loop is one minute).
 const HEARTBEAT_FRESH: Duration = Duration::from_mins(3);
@@ -56,6 +61,33 @@ impl Context {
     pub(crate) fn is_ours(&self, instance: &Instance) -> bool {
         let has = |key: &str, value: &str| instance.tags.get(key).map(String::as_str) == Some(value);
         has(tag::CLUSTER, &self.settings.cluster) && has(tag::STATE, self.store.state_id())
+    }
+
+    /// A call that is not the run's main business: at most [`ASK_LIMIT`] and half of what is left, so that what has to be done
+    /// without its answer is still done in time.
+    pub(crate) async fn ask<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, Ec2Error>>,
+    ) -> Result<T, Ec2Error> {
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = tokio::time::sleep(ASK_LIMIT.min(self.limits.left() / 2)) => Err(Ec2Error::late(operation)),
+            () = self.limits.stopped() => Err(Ec2Error::late(operation)),
+        }
+    }
+
+    /// Updates of Slurm, until the run's end or the grace after a signal; then nothing is known of them (they may have been
+    /// applied), and the next program repeats what has to be.
+    pub(crate) async fn apply(&self, calls: Vec<Call>) -> Applied {
+        let nodes: BTreeSet<String> = calls.iter().flat_map(|call| call.nodes().iter().cloned()).collect();
+        tokio::select! {
+            biased;
+            applied = self.slurm.apply_all(calls, self.limits.end) => applied,
+            // The end itself is apply_all's: it still knows what was done.
+            () = self.limits.stopped() => Applied { unknown: nodes.into_iter().collect(), ..Applied::default() },
+        }
     }
 
     /// EC2's answer by id.

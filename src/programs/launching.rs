@@ -225,7 +225,7 @@ impl Launcher {
             if missing.is_empty() {
                 return None;
             }
-            match self.context.ec2.describe_ids(&missing).await {
+            match self.context.ask("DescribeInstances", self.context.ec2.describe_ids(&missing)).await {
                 Ok(found) => {
                     for seen in found {
                         if let Some(instance) = instances.iter_mut().find(|instance| instance.id == seen.id) {

@@ -13,7 +13,7 @@ use crate::slurm::show::SlurmNode;
 /// second instance.
 pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
     let filters = [(tag::CLUSTER.to_owned(), vec![context.settings.cluster.clone()])];
-    let instances = match context.ec2.describe_tagged(&filters, true).await {
+    let instances = match context.ask("DescribeInstances", context.ec2.describe_tagged(&filters, true)).await {
         Ok(instances) => instances,
         // Not allowed, or not there: a launch would tell. A first start has nothing to rebuild from.
         Err(error) if context.store.is_new() => {

@@ -78,8 +78,12 @@ async fn once(
     condemned: &BTreeMap<String, Condemned>,
     released: &mut Released,
 ) -> Vec<String> {
-    let limit = context.limits.left().max(Duration::from_millis(1));
-    let Ok(answer) = tokio::time::timeout(limit, context.ec2.terminate(ids)).await else {
+    let answer = tokio::select! {
+        biased;
+        answer = context.ec2.terminate(ids) => Some(answer),
+        () = context.limits.over() => None,
+    };
+    let Some(answer) = answer else {
         tracing::error!(
             instances = telling::list(ids),
             "time is up before EC2 confirmed the termination; the next program repeats it"

@@ -53,7 +53,7 @@ impl Story for Resume {
 
     async fn unusable(&self, env: &Environment, common: &Common, what: Unusable) -> Exit {
         match what {
-            Unusable::Config { error } => without_config(env, common, &error).await,
+            Unusable::Config { settings, error } => without_config(env, common, &settings, &error).await,
             Unusable::State { settings, nodes, error } => without_state(&begin::scontrol(&settings, env), &nodes, &error).await,
         }
     }

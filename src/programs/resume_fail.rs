@@ -213,7 +213,7 @@ async fn bring_back(context: &Context, nodes: &[String]) -> usize {
     let per_call = context.settings.slurm.nodes_per_call;
     let mut calls = update::reset_address_args(nodes, &version, per_call);
     calls.extend(update::power_down_args(nodes, None, per_call));
-    let applied = context.slurm.apply_all(calls, context.limits.end).await;
+    let applied = context.apply(calls).await;
     for (node, text) in &applied.refused {
         tracing::error!(node, "slurmctld refuses to power it down: {text}");
     }

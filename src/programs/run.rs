@@ -93,7 +93,7 @@ impl Run {
             return;
         }
         let ids: Vec<String> = reboot.iter().map(|(_, id)| id.clone()).collect();
-        match self.context.ec2.reboot(&ids).await {
+        match self.context.ask("RebootInstances", self.context.ec2.reboot(&ids)).await {
             Ok(()) => {
                 for (node, id) in reboot {
                     tracing::info!(node, instance = id, "rebooted: it had registered before, Slurm lets it in after a new boot");
@@ -377,9 +377,10 @@ impl Run {
                 continue;
             }
             let tags = [(tag::NODE.to_owned(), node.clone())];
-            if let Err(error) = self.context.ec2.tag(std::slice::from_ref(id), &tags).await {
+            let tagging = self.context.ec2.tag(std::slice::from_ref(id), &tags);
+            if let Err(error) = self.context.ask("CreateTags", tagging).await {
                 tracing::warn!(node, instance = id, "its name tag was not written: {}", chain(&error));
-                if error.class == ErrorClass::Identity || error.class == ErrorClass::Throttled {
+                if error.class == ErrorClass::Identity || error.class.is_retryable() {
                     return;
                 }
             }

@@ -157,19 +157,23 @@ pub(crate) struct Limits {
     pub(crate) launch_until: Instant,
     /// No outside effect begins after this.
     pub(crate) end: Instant,
-    stop: watch::Receiver<bool>,
+    /// When a signal came.
+    stop: watch::Receiver<Option<Instant>>,
 }
 
 /// Time kept at the end for commit, scontrol and terminations.
 const RESERVE: Duration = Duration::from_secs(10);
 
-/// How long calls in flight are waited for after a SIGTERM.
+/// How long launch calls in flight are waited for after a SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long after a SIGTERM anything else is waited for: what the launches gave still has to be told to Slurm.
+const GRACE_IN_ALL: Duration = Duration::from_secs(15);
 
 impl Limits {
     /// Starts to listen for SIGTERM, SIGINT and SIGHUP. Needs a running tokio runtime.
     pub(crate) fn start(begun: Instant, limit: Duration) -> Self {
-        let (sender, stop) = watch::channel(false);
+        let (sender, stop) = watch::channel(None);
         let end = begun + limit;
         let launch_until = end - RESERVE.min(limit / 4);
         use tokio::signal::unix::{SignalKind, signal};
@@ -179,7 +183,7 @@ impl Limits {
                     let name =
                         tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT", _ = hup.recv() => "SIGHUP" };
                     tracing::warn!("{name}: no new launches; calls in flight are waited for up to {} s", GRACE.as_secs());
-                    let _ = sender.send(true);
+                    let _ = sender.send(Some(Instant::now()));
                     // The channel stays open as long as somebody listens.
                     sender.closed().await;
                 });
@@ -192,7 +196,7 @@ impl Limits {
     }
 
     pub(crate) fn stopping(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.borrow().is_some()
     }
 
     /// May another launch call go out?
@@ -202,14 +206,32 @@ impl Limits {
 
     /// Ends when no launch call may be waited for any longer: the limit, or the grace after a signal.
     pub(crate) async fn launches_over(&self) {
-        let mut stop = self.stop.clone();
-        let limit = tokio::time::sleep_until(self.launch_until.into());
         tokio::select! {
-            () = limit => {}
-            Ok(()) = async { stop.wait_for(|stop| *stop).await.map(|_| ()) } => {
-                let grace = (Instant::now() + GRACE).min(self.launch_until);
-                tokio::time::sleep_until(grace.into()).await;
-            }
+            () = tokio::time::sleep_until(self.launch_until.into()) => {}
+            () = self.after_signal(GRACE) => {}
+        }
+    }
+
+    /// Ends when nothing at all may be waited for any longer.
+    pub(crate) async fn over(&self) {
+        tokio::select! {
+            () = tokio::time::sleep_until(self.end.into()) => {}
+            () = self.stopped() => {}
+        }
+    }
+
+    /// Ends when a signal came and its grace is over; never without a signal.
+    pub(crate) async fn stopped(&self) {
+        self.after_signal(GRACE_IN_ALL).await;
+    }
+
+    async fn after_signal(&self, grace: Duration) {
+        let mut stop = self.stop.clone();
+        let signalled = stop.wait_for(Option::is_some).await.map(|at| *at);
+        match signalled {
+            Ok(Some(at)) => tokio::time::sleep_until((at + grace).into()).await,
+            // Signals cannot be caught: they end the program by themselves.
+            Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
@@ -221,7 +243,7 @@ impl Limits {
         let mut stop = self.stop.clone();
         tokio::select! {
             () = tokio::time::sleep(pause) => self.may_launch(),
-            Ok(_) = stop.wait_for(|stop| *stop) => false,
+            Ok(_) = stop.wait_for(Option::is_some) => false,
         }
     }
 

@@ -162,7 +162,11 @@ async fn describe(context: &Context, ids: &[String]) -> Option<BTreeMap<String, 
     if ids.is_empty() {
         return Some(BTreeMap::new());
     }
-    answer(context.ec2.describe_ids(ids).await, "EC2 does not tell the state of mapped instances").map(Context::by_id)
+    answer(
+        context.ask("DescribeInstances", context.ec2.describe_ids(ids)).await,
+        "EC2 does not tell the state of mapped instances",
+    )
+    .map(Context::by_id)
 }
 
 async fn describe_launches(context: &Context, launches: &[String]) -> Option<Vec<Instance>> {
@@ -170,8 +174,10 @@ async fn describe_launches(context: &Context, launches: &[String]) -> Option<Vec
         return Some(Vec::new());
     }
     let filters = [(tag::LAUNCH.to_owned(), launches.to_vec())];
-    let found =
-        answer(context.ec2.describe_tagged(&filters, true).await, "EC2 does not tell the instances of interrupted launches")?;
+    let found = answer(
+        context.ask("DescribeInstances", context.ec2.describe_tagged(&filters, true)).await,
+        "EC2 does not tell the instances of interrupted launches",
+    )?;
     Some(found.into_iter().filter(|instance| context.is_ours(instance)).collect())
 }
 

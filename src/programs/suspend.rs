@@ -165,7 +165,7 @@ async fn rest_groups(context: &Context, nodes: &[String]) {
         let rest = Duration::from_secs(backoff.until.since(now).as_secs().max(1));
         let reason = format!("(Code:{}){}; group {group} rests until {}", backoff.code, backoff.sentence, backoff.until);
         let calls = update::down_args(&resting, &reason, Some(rest), context.settings.slurm.nodes_per_call);
-        let applied = context.slurm.apply_all(calls, context.limits.end).await;
+        let applied = context.apply(calls).await;
         tracing::info!(
             group,
             nodes = hostlist::compress_sorted(&applied.done),

@@ -56,7 +56,7 @@ pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> 
     if calls.is_empty() {
         return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
     }
-    context.slurm.apply_all(calls, context.limits.end).await
+    context.apply(calls).await
 }
 
 /// Why some nodes of an update are unknown, for the log.
@@ -112,7 +112,7 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
         } else {
             update::power_down_force_args(&nodes, &reason, &version, per_call)
         };
-        let applied = context.slurm.apply_all(calls, context.limits.end).await;
+        let applied = context.apply(calls).await;
         for (node, text) in &applied.refused {
             tracing::error!(node, "slurmctld refuses to set the node down: {text}");
         }

@@ -68,7 +68,7 @@ async fn by_slurm(context: &Context, shown: &BTreeMap<String, SlurmNode>, found:
     let mut instances = Vec::new();
     if !ids.is_empty() {
         let list: Vec<String> = ids.keys().map(|id| (*id).clone()).collect();
-        match context.ec2.describe_ids(&list).await {
+        match context.ask("DescribeInstances", context.ec2.describe_ids(&list)).await {
             Ok(found) => instances.extend(found),
             Err(error) => tracing::error!("EC2 does not tell the instances that Slurm names: {}", chain(&error)),
         }
@@ -76,7 +76,7 @@ async fn by_slurm(context: &Context, shown: &BTreeMap<String, SlurmNode>, found:
     if !ips.is_empty() {
         let list: Vec<String> = ips.keys().cloned().collect();
         let ours = [(tag::CLUSTER.to_owned(), vec![context.settings.cluster.clone()])];
-        match context.ec2.describe_ips(&list, &ours).await {
+        match context.ask("DescribeInstances", context.ec2.describe_ips(&list, &ours)).await {
             Ok(found) => instances.extend(found),
             Err(error) => tracing::error!("EC2 does not tell the instances at the nodes' addresses: {}", chain(&error)),
         }
@@ -99,7 +99,8 @@ async fn by_tag(context: &Context, nodes: &[String], found: &mut BTreeMap<String
     if named.is_empty() {
         return;
     }
-    match context.ec2.describe_tagged(&[(tag::NODE.to_owned(), named)], true).await {
+    let filters = [(tag::NODE.to_owned(), named)];
+    match context.ask("DescribeInstances", context.ec2.describe_tagged(&filters, true)).await {
         Ok(instances) => {
             for instance in instances.into_iter().filter(|instance| context.is_ours(instance)) {
                 if let Some(node) = instance.tags.get(tag::NODE).cloned() {

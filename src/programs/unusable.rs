@@ -1,19 +1,21 @@
 //! slurm_resume without a usable configuration or state folder: EC2 and the state are not touched, but Slurm hears of it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::args::{Common, Environment};
 use super::exit::Exit;
 use super::resume::PROGRAM;
 use super::{startup, telling};
+use crate::config::settings::Settings;
 use crate::model::failure::{ErrorClass, Failure, codes};
 use crate::model::hostlist;
 use crate::slurm::scontrol::Scontrol;
 use crate::slurm::update;
 
 /// No usable configuration: EC2 and the state are not touched, but Slurm hears of it, so that nothing hangs until ResumeTimeout.
-pub(super) async fn without_config(env: &Environment, common: &Common, error: &str) -> Exit {
+/// `settings` is what the refused file says of where scontrol is.
+pub(super) async fn without_config(env: &Environment, common: &Common, settings: &Settings, error: &str) -> Exit {
     if common.dry_run {
         return Exit::Config;
     }
@@ -24,13 +26,16 @@ pub(super) async fn without_config(env: &Environment, common: &Common, error: &s
             return Exit::Config;
         }
     };
-    let conf = env.slurm_conf.clone().unwrap_or_else(|| PathBuf::from("/etc/slurm/slurm.conf"));
-    let Some(bin_dir) = SCONTROL_DIRS.iter().map(Path::new).find(|dir| dir.join("scontrol").exists()) else {
-        startup::complain(PROGRAM, &format!("no scontrol in {}: the nodes run into ResumeTimeout", SCONTROL_DIRS.join(", ")));
+    let conf = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
+    let configured = settings.slurm.bin_dir.as_path();
+    let mut dirs = std::iter::once(configured).chain(SCONTROL_DIRS.iter().map(Path::new));
+    let Some(bin_dir) = dirs.find(|dir| dir.join("scontrol").exists()) else {
+        let places = format!("{}, {}", configured.display(), SCONTROL_DIRS.join(", "));
+        startup::complain(PROGRAM, &format!("no scontrol in {places}: the nodes run into ResumeTimeout"));
         return Exit::Config;
     };
     let first = error.lines().next().unwrap_or_default();
-    tell_unusable(&Scontrol::new(bin_dir, &conf, TELL_LIMIT), &nodes, codes::CONFIGURATION, first).await;
+    tell_unusable(&Scontrol::new(bin_dir, conf, TELL_LIMIT), &nodes, codes::CONFIGURATION, first).await;
     Exit::Config
 }
 

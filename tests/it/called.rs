@@ -170,7 +170,10 @@ fn a_broken_configuration_is_told_to_slurm_and_shows_all_mistakes() {
     let site = Site::new(Behaviour::default());
     site.write(
         "slurm-ec2.toml",
-        "cluster = 3\nregoin = \"x\"\n[[group]]\nname = \"a\"\nnodes = \"a-[1\"\nlaunch_template = \"hpc-a\"\n",
+        &format!(
+            "cluster = 3\nregoin = \"x\"\n[[group]]\nname = \"a\"\nnodes = \"a-[1\"\nlaunch_template = \"hpc-a\"\n[slurm]\nbin_dir = {:?}\n",
+            site.path("bin")
+        ),
     );
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(78));
@@ -178,6 +181,7 @@ fn a_broken_configuration_is_told_to_slurm_and_shows_all_mistakes() {
         assert!(ran.stderr.contains(place), "{place} is not in\n{}", ran.stderr);
     }
     assert!(site.ec2.requests().is_empty());
+    assert!(site.updates().iter().any(|line| line.contains("nodename=c5-1") && line.contains("state=power_down_force")));
 }
 
 #[test]
@@ -197,11 +201,14 @@ fn p01_a_configuration_that_this_user_cannot_read() {
 fn a_state_folder_that_cannot_be_written_comes_before_any_ec2_call() {
     let site = Site::new(Behaviour::default());
     std::fs::set_permissions(site.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(site.path("bin"), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::create_dir(site.path("state")).unwrap();
     let Some(mut command) = as_nobody(&site, &["c5-1"]) else { return };
     let ran = finished(command.output().unwrap());
     assert_eq!(ran.code, Some(78), "{}", ran.stderr);
     assert!(ran.stderr.contains("state") && site.ec2.requests().is_empty(), "{}", ran.stderr);
+    let updates = site.updates();
+    assert!(updates.iter().any(|line| line.contains("nodename=c5-1") && line.contains("(Code:StateError)")), "{updates:?}");
 }
 
 /// A program of this build where user nobody reaches it. `None` when this is not root: then there is no other user to be.

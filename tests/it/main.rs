@@ -4,11 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr, reason = "tests")]
 
 mod admin;
+mod batches;
 mod called;
 mod crash;
 mod docs;
+mod fleet;
 mod launch;
+mod person;
+mod recorded;
 mod resume;
 mod site;
 mod static_binaries;
+mod surroundings;
 mod suspend;
