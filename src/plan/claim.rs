@@ -74,7 +74,6 @@ pub(crate) fn verdict(facts: &NodeFacts<'_>) -> Verdict {
         (_, SlurmView::Registered) => Verdict::Leave("it has registered"),
         // A wrong guess could end a running job; ResumeTimeout is the lesser evil.
         (_, SlurmView::Unknown) => Verdict::Leave("slurmctld did not say whether it has registered"),
-        (InstanceView::Unknown, _) => Verdict::Leave("EC2 did not say whether its instance lives"),
         (InstanceView::NotFound, _) if entry.launched.is_some_and(|at| at >= facts.requested) => {
             Verdict::Leave("its instance was launched after this request and is not visible yet")
         }
@@ -82,6 +81,11 @@ pub(crate) fn verdict(facts: &NodeFacts<'_>) -> Verdict {
         (InstanceView::Found(_), _) if entry.launched.is_some_and(|at| at >= facts.requested) => {
             Verdict::Leave("its instance was launched after this request")
         }
+        (InstanceView::Unknown, _) if entry.launched.is_some_and(|at| at >= facts.requested) => {
+            Verdict::Leave("its instance was launched after this request")
+        }
+        // Whatever EC2 would say: slurmctld does not let it in.
+        (InstanceView::Unknown, _) => Verdict::Replace("its instance booted before this request, so Slurm would ignore it"),
         (InstanceView::Found(_), SlurmView::Waiting { registered_before: true }) if facts.on_existing == OnExisting::Reboot => {
             Verdict::Reboot
         }
@@ -138,7 +142,9 @@ mod tests {
             }
         }
         assert!(leave(verdict(&facts(Some(&old), InstanceView::Found(&live), SlurmView::Unknown))));
-        assert!(leave(verdict(&facts(Some(&old), InstanceView::Unknown, WAITING))));
+        assert!(replace(verdict(&facts(Some(&old), InstanceView::Unknown, WAITING))));
+        assert!(leave(verdict(&facts(Some(&young), InstanceView::Unknown, WAITING))));
+        assert!(leave(verdict(&facts(Some(&old), InstanceView::Unknown, SlurmView::Registered))));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::context::{Context, LOCK_WAIT};
+use super::exit::Stopped;
 use super::launching::Work;
 use super::resume::PROGRAM;
 use super::survey::Survey;
@@ -45,7 +46,7 @@ pub(super) struct Claimed {
 }
 
 /// Looks, decides, and claims. Looks again when a node changed in between.
-pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Result<Claimed, String> {
+pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Result<Claimed, Stopped> {
     let (versions, first) = tokio::join!(resolve_templates(context, nodes), Survey::take(context, nodes));
     let mut first = Some(first);
     let mut tries = 0;
@@ -54,12 +55,12 @@ pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Resul
             Some(survey) => survey,
             None => Survey::take(context, nodes).await,
         };
-        let mut survey = survey.map_err(|error| chain(&error))?;
+        let mut survey = survey?;
         tries += 1;
         if !survey.mapping_existed && tries == 1 && rebuild::rebuild(context).await? {
             continue;
         }
-        if let Some(claimed) = claim_once(context, nodes, &versions, &mut survey, tries >= 5).map_err(|error| chain(&error))? {
+        if let Some(claimed) = claim_once(context, nodes, &versions, &mut survey, tries >= 5)? {
             return Ok(claimed);
         }
     }
@@ -154,7 +155,10 @@ fn claim_once(
     for Relaunch { node, group, requested } in &finish.relaunch {
         // A group that left the configuration meanwhile: its node is failed like any other outside every group.
         match context.settings.groups.iter().find(|known| known.name == *group) {
-            Some(known) => by_group.entry(&known.name).or_default().push((node.clone(), *requested)),
+            Some(known) => match backoffs.get(&known.name) {
+                Some(backoff) => claimed.failed.push(resting(node, &known.name, backoff)),
+                None => by_group.entry(&known.name).or_default().push((node.clone(), *requested)),
+            },
             None => {
                 let failure = telling::unknown_node(&context.settings.path);
                 claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });

@@ -37,7 +37,7 @@ pub(super) fn commit_one(
     may_launch: bool,
     step: &mut Committed,
 ) {
-    let Outcome { work, end } = outcome;
+    let Outcome { work, end, .. } = outcome;
     let group = &work.batch.request.group;
     let is_ours = |entry: &NodeEntry| entry.state == NodeState::Launching && entry.launch == launch;
     let mut fail = |mapping: &mut Mapping, node: &String, failure: &Failure, lost: &mut Vec<_>| {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::store::error::StoreError;
+
 /// What a program says when it ends. The numbers are documented in README.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -26,6 +28,21 @@ impl Exit {
             Self::TempFail => 75,
             Self::Config => 78,
         }
+    }
+}
+
+/// Why a story ends before it has begun, for the log and for the one who called.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    pub(crate) error: String,
+    pub(crate) exit: Exit,
+}
+
+impl From<StoreError> for Stopped {
+    fn from(error: StoreError) -> Self {
+        // Somebody else's lock is gone sooner or later; everything else wants a person.
+        let exit = if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+        Self { error: crate::error::chain(&error), exit }
     }
 }
 

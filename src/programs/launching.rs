@@ -39,6 +39,9 @@ pub(crate) struct Work {
 pub(crate) struct Outcome {
     pub(crate) work: Work,
     pub(crate) end: End,
+    /// A client token was given up under which instances may exist (the SDK repeats by itself, so an answer may have been lost
+    /// unseen): the record stays for the next programs to look.
+    pub(crate) unsure: bool,
 }
 
 #[derive(Debug)]
@@ -92,24 +95,29 @@ impl Launcher {
         let mut pause = PAUSE_FIRST;
         // An earlier try may have launched although its answer was lost.
         let mut unsure = work.sent.is_some();
+        let mut lost = false;
         let mut last: Option<Failure> = None;
         loop {
             let Ok(_slot) = self.slots.acquire().await else {
-                return ended(work, unsure, last.unwrap_or_else(time_is_up));
+                return ended(work, unsure || lost, last.unwrap_or_else(time_is_up));
             };
-            if !self.wait_for_token().await || !self.context.limits.may_launch() {
-                return ended(work, unsure, last.unwrap_or_else(time_is_up));
+            if !self.wait_for_token().await {
+                return ended(work, unsure || lost, last.unwrap_or_else(|| self.too_many_calls()));
             }
-            let now = clock::now();
+            if !self.context.limits.may_launch() {
+                return ended(work, unsure || lost, last.unwrap_or_else(time_is_up));
+            }
+            // A clock that was set back must not make the launch older than the call that asked for it.
+            let now = clock::now().max(self.context.begun);
             if let Err(error) = self.record.append(&RecordEvent::Sent { batch: work.index, at: now }) {
-                return ended(work, unsure, cannot_record(&error));
+                return ended(work, unsure || lost, cannot_record(&error));
             }
             work.sent.get_or_insert(now);
             let answer = tokio::select! {
                 answer = self.context.ec2.launch(&work.batch.request) => answer,
                 () = self.context.limits.launches_over() => {
-                    let failure = last.unwrap_or_else(time_is_up);
-                    return Outcome { work, end: End::Unknown(failure) };
+                    let failure = last.unwrap_or_else(|| self.no_answer());
+                    return Outcome { work, end: End::Unknown(failure), unsure: true };
                 }
             };
             drop(_slot);
@@ -117,24 +125,28 @@ impl Launcher {
                 Ok(launched) => match throttled_fleet(&launched) {
                     // Its token stands for the empty answer: a new one.
                     Some(failure) => Retry { failure, new_token: true },
-                    None => return self.answered(work, launched).await,
+                    None => return self.answered(work, launched, lost).await,
                 },
                 Err(error) => match self.next_step(&work, error) {
                     Step::Retry(retry) => retry,
-                    Step::Give(failure) => return ended(work, unsure, failure),
-                    Step::Split(parts) => return Outcome { work, end: End::Split(parts) },
+                    Step::Give(failure) => return ended(work, unsure || lost, failure),
+                    Step::Split(parts) => return Outcome { work, end: End::Split(parts), unsure: true },
                 },
             };
-            unsure |= error.failure.class == ErrorClass::Ambiguous;
+            let class = error.failure.class;
+            unsure |= class == ErrorClass::Ambiguous;
             last = Some(error.failure);
             if error.new_token {
+                // What the old token may have launched is found by its tags, from the record.
+                lost |= unsure || class == ErrorClass::TokenSpent;
+                unsure = false;
                 match self.renew(&work.batch, work.batch.nodes.clone()) {
                     Ok(renewed) => work = renewed,
-                    Err(error) => return ended(work, unsure, cannot_record(&error)),
+                    Err(error) => return ended(work, unsure || lost, cannot_record(&error)),
                 }
             }
             if !self.context.limits.pause(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await {
-                return ended(work, unsure, last.unwrap_or_else(time_is_up));
+                return ended(work, unsure || lost, last.unwrap_or_else(time_is_up));
             }
             pause = (pause * 2).min(PAUSE_MOST);
         }
@@ -143,14 +155,38 @@ impl Launcher {
     /// Takes a token of the machine's shared bucket; `false` when the time is up first.
     async fn wait_for_token(&self) -> bool {
         let Some(bucket) = &self.context.settings.run.bucket else { return true };
-        match TokenBucket::in_folder(self.context.store.dir()).take(bucket, clock::now()) {
-            Ok(wait) if wait.is_zero() => true,
-            Ok(wait) => self.context.limits.pause(wait).await,
+        let left = self.context.limits.launch_until.saturating_duration_since(std::time::Instant::now());
+        match TokenBucket::in_folder(self.context.store.dir()).take(bucket, clock::now(), left) {
+            Ok(Some(wait)) if wait.is_zero() => true,
+            Ok(Some(wait)) => self.context.limits.pause(wait).await,
+            Ok(None) => false,
             Err(error) => {
                 // EC2 throttles by itself; better that than a job that never starts.
                 tracing::warn!("the shared request bucket cannot be used, launching without it: {}", chain(&error));
                 true
             }
+        }
+    }
+
+    fn too_many_calls(&self) -> Failure {
+        Failure {
+            code: codes::DEADLINE.to_owned(),
+            class: ErrorClass::Other,
+            sentence:
+                "too many launch calls wait for the request bucket ([launch] request_bucket), this one's turn came too late"
+                    .to_owned(),
+            request_id: None,
+        }
+    }
+
+    fn no_answer(&self) -> Failure {
+        let settings = &self.context.settings;
+        let place = settings.aws.endpoint_url.clone().unwrap_or_else(|| format!("region {}", settings.region));
+        Failure {
+            code: codes::UNREACHABLE.to_owned(),
+            class: ErrorClass::Other,
+            sentence: format!("EC2 ({place}) did not answer the launch call in time"),
+            request_id: None,
         }
     }
 
@@ -192,7 +228,7 @@ impl Launcher {
     }
 
     /// EC2 launched: waits for missing addresses, sorts out why there are fewer than asked.
-    async fn answered(&self, work: Work, launched: Launched) -> Outcome {
+    async fn answered(&self, work: Work, launched: Launched, unsure: bool) -> Outcome {
         let Launched { mut instances, errors, request_id } = launched;
         for failure in &errors {
             self.note(&work, failure, "EC2 launched only part of the fleet");
@@ -211,7 +247,7 @@ impl Launcher {
         } else {
             no_address
         };
-        Outcome { work, end: End::Answered { instances, short } }
+        Outcome { work, end: End::Answered { instances, short }, unsure }
     }
 
     /// CreateFleet gives ids only, and an instance may be unknown or without address for some seconds (R05).
@@ -266,7 +302,7 @@ enum Step {
 
 fn ended(work: Work, unsure: bool, failure: Failure) -> Outcome {
     let end = if unsure { End::Unknown(failure) } else { End::Failed(failure) };
-    Outcome { work, end }
+    Outcome { work, end, unsure }
 }
 
 /// A fleet that launched nothing because of throttling, whatever else its error list names (R01).

@@ -2,6 +2,7 @@
 //! terminated by it. Instances of our cluster's name that another state folder launched are reported and never touched.
 
 use super::context::{Context, LOCK_WAIT};
+use super::exit::{Exit, Stopped};
 use super::recovery;
 use super::survey;
 use crate::clock;
@@ -11,7 +12,8 @@ use crate::slurm::show::SlurmNode;
 
 /// `true` = entries were made. An error means that nothing may be launched: without EC2's and Slurm's answers a node could get a
 /// second instance.
-pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
+pub(crate) async fn rebuild(context: &Context) -> Result<bool, Stopped> {
+    let stopped = |error: String| Stopped { error, exit: Exit::TempFail };
     let filters = [(tag::CLUSTER.to_owned(), vec![context.settings.cluster.clone()])];
     let instances = match context.ask("DescribeInstances", context.ec2.describe_tagged(&filters, true)).await {
         Ok(instances) => instances,
@@ -21,7 +23,10 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
             return Ok(false);
         }
         Err(error) => {
-            return Err(format!("the mapping is missing and EC2 does not tell which instances there are: {}", chain(&error)));
+            return Err(stopped(format!(
+                "the mapping is missing and EC2 does not tell which instances there are: {}",
+                chain(&error)
+            )));
         }
     };
     let (ours, others): (Vec<_>, Vec<_>) = instances.into_iter().partition(|instance| context.is_ours(instance));
@@ -43,7 +48,8 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
         names
     };
     let Some(nodes) = survey::show(context, &names).await else {
-        return Err("the mapping is missing while instances run, and slurmctld does not tell which nodes they are".to_owned());
+        let text = "the mapping is missing while instances run, and slurmctld does not tell which nodes they are";
+        return Err(stopped(text.to_owned()));
     };
     let now = clock::now();
     let made = context
@@ -65,7 +71,7 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, String> {
             }
             made
         })
-        .map_err(|error| chain(&error))?;
+        .map_err(Stopped::from)?;
     tracing::warn!(
         instances = ours.len(),
         nodes = made,

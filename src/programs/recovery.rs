@@ -28,7 +28,9 @@ pub(crate) fn apply(mapping: &mut Mapping, survey: &Survey, called: &BTreeSet<St
     if survey.dead.is_empty() || !survey.dead_answered || !survey.slurm_answered() {
         return finish;
     }
-    let wanted = survey.wanted();
+    // What changed since Slurm was asked is somebody else's work by now.
+    let mut wanted = survey.wanted();
+    wanted.retain(|node, _| mapping.nodes.get(node) == survey.mapping.nodes.get(node));
     let now = clock::now();
     let mut covered = survey.covered.clone();
     // A run that was killed while it finished another one leaves two records that name the same nodes.

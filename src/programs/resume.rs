@@ -72,7 +72,10 @@ impl Story for Resume {
 async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
     let claimed = match claim_all(&context, &nodes).await {
         Ok(claimed) => claimed,
-        Err(error) => return without_state(&context.slurm, &nodes, &error).await,
+        Err(stopped) => {
+            without_state(&context.slurm, &nodes, &stopped.error).await;
+            return stopped.exit;
+        }
     };
     let claimed_after = context.begun_at.elapsed();
     let Claimed { work, record, publish, failed, left, reboot } = claimed;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
@@ -12,11 +12,12 @@ use super::args::{Common, Environment, ResumeFailArgs};
 use super::begin::{self, Story, Unusable};
 use super::context::Context;
 use super::exit::Exit;
-use super::suspend::{Freed, free};
+use super::suspend::{Freed, free, publish_rest};
 use super::{release, startup, survey, telling, unmapped};
 use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
+use crate::slurm::scontrol::Scontrol;
 use crate::slurm::update;
 use crate::store::failures::BootFailures;
 
@@ -27,6 +28,8 @@ const CONSOLES: usize = 10;
 /// Lines and bytes of a console that are logged.
 const CONSOLE_LINES: usize = 40;
 const CONSOLE_BYTES: usize = 8 * 1024;
+/// Time for Slurm when nothing else can be done.
+const ALONE: Duration = Duration::from_secs(20);
 /// Best effort: the nodes must not wait for it.
 const CONSOLE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -50,9 +53,12 @@ impl Story for ResumeFail {
         resume_fail(context, nodes).await
     }
 
-    async fn unusable(&self, _env: &Environment, _common: &Common, what: Unusable) -> Exit {
-        if let Unusable::State { nodes, error, .. } = what {
-            tracing::error!(nodes = nodes.len(), "nothing cleaned up, the nodes stay down until this is put right: {error}");
+    async fn unusable(&self, env: &Environment, _common: &Common, what: Unusable) -> Exit {
+        // The nodes come back all the same, or they would stay down for ever.
+        if let Unusable::State { settings, nodes, error } = what {
+            tracing::error!(nodes = nodes.len(), "instances are left to the suspend that follows: {error}");
+            let until = Instant::now() + ALONE;
+            bring_back(&begin::scontrol(&settings, env), &nodes, settings.slurm.nodes_per_call, until).await;
         }
         Exit::Config
     }
@@ -62,18 +68,29 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
     let (nodes, up) = still_failed(&context, nodes).await;
     let freed = match free(&context, &nodes, "not registered before ResumeTimeout").await {
         Ok(freed) => freed,
-        Err(error) => {
-            tracing::error!(nodes = nodes.len(), "nothing cleaned up: {}", chain(&error));
-            return if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+        Err(stopped) => {
+            tracing::error!(nodes = nodes.len(), "instances are left to the suspend that follows: {}", stopped.error);
+            bring_back(&context.slurm, &nodes, context.settings.slurm.nodes_per_call, context.limits.end).await;
+            return stopped.exit;
         }
     };
     count(&context, &nodes);
     // Before Slurm forgets the addresses.
     let found = unmapped::condemn(&context, &freed.unmapped, &nodes).await;
-    // Slurm first and at once: nobody else would bring the nodes back if this run were killed now. The consoles stay readable
-    // after a termination.
-    let (refused, ()) = tokio::join!(bring_back(&context, &nodes), consoles(&context, &freed));
-    let released = release::release(&context, &BTreeSet::new()).await;
+    // Slurm at once: nobody else would bring the nodes back if this run were killed now; and EC2 at once, in case Slurm hangs. The
+    // consoles stay readable after a termination.
+    let (none, per_call) = (BTreeSet::new(), context.settings.slurm.nodes_per_call);
+    let (refused, released, (), ()) = tokio::join!(
+        async {
+            tokio::select! {
+                refused = bring_back(&context.slurm, &nodes, per_call, context.limits.end) => refused,
+                () = context.limits.stopped() => nodes.len(),
+            }
+        },
+        release::release(&context, &none),
+        consoles(&context, &freed),
+        publish_rest(&context, &freed.publish)
+    );
     tracing::info!(
         nodes = nodes.len(),
         up = up.len(),
@@ -205,15 +222,14 @@ fn count(context: &Context, nodes: &[String]) {
 }
 
 /// `state=power_down`: SuspendProgram runs for the nodes and they end in `idle~`; never `resume`, which leaves flags behind (F02).
-async fn bring_back(context: &Context, nodes: &[String]) -> usize {
+async fn bring_back(slurm: &Scontrol, nodes: &[String], per_call: usize, until: Instant) -> usize {
     if nodes.is_empty() {
         return 0;
     }
-    let version = telling::version(context).await;
-    let per_call = context.settings.slurm.nodes_per_call;
+    let version = slurm.version().await.unwrap_or(telling::OLDEST);
     let mut calls = update::reset_address_args(nodes, &version, per_call);
     calls.extend(update::power_down_args(nodes, None, per_call));
-    let applied = context.apply(calls).await;
+    let applied = slurm.apply_all(calls, until).await;
     for (node, text) in &applied.refused {
         tracing::error!(node, "slurmctld refuses to power it down: {text}");
     }

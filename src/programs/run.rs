@@ -45,6 +45,8 @@ pub(super) struct Run {
     unreleased: Vec<(String, String)>,
     /// Everything this run began is accounted for: its record may go.
     certain: bool,
+    /// A given-up client token may have launched something: the record stays, though nothing is open.
+    look_again: bool,
     launching: usize,
     launched_after: Duration,
     published_after: Duration,
@@ -68,6 +70,7 @@ impl Run {
             untold: Vec::new(),
             unreleased: Vec::new(),
             certain: true,
+            look_again: false,
             launching: 0,
             launched_after: Duration::ZERO,
             published_after: Duration::ZERO,
@@ -174,7 +177,11 @@ impl Run {
                 match event {
                     Ok(Event::Launched(outcome)) => outcomes.push(*outcome),
                     Ok(Event::Published(pairs, applied)) => self.published(&pairs, &applied),
-                    Ok(Event::Told(untold)) => self.untold.extend(untold),
+                    Ok(Event::Told(untold)) => {
+                        // The record stays: the next resume finds the nodes still waiting, and tells or launches.
+                        self.certain &= untold.is_empty();
+                        self.untold.extend(untold);
+                    }
                     Ok(Event::Released(released)) => self.released(released),
                     Err(error) => {
                         tracing::error!("a part of the run ended abnormally, the next program finishes it: {error}");
@@ -212,6 +219,7 @@ impl Run {
         for outcome in &outcomes {
             self.launching = self.launching.saturating_sub(outcome.work.batch.nodes.len());
             self.certain &= !matches!(outcome.end, End::Unknown(_));
+            self.look_again |= outcome.unsure;
         }
         let result = self.context.store.update(LOCK_WAIT, |mapping| {
             let mut step = Committed::default();
@@ -333,6 +341,10 @@ impl Run {
     pub(super) fn end_record(&mut self, launcher: Arc<Launcher>) {
         self.launcher = None;
         let Some(launcher) = Arc::into_inner(launcher) else { return };
+        if self.certain && self.look_again {
+            tracing::info!("the launch record stays: the next programs look whether a given-up client token launched anything");
+            return;
+        }
         if !self.certain {
             tracing::warn!("the launch record stays: the next program looks for instances whose launch was not answered");
             return;

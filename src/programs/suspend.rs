@@ -12,15 +12,14 @@ use super::args::{Common, Environment, SuspendArgs};
 use super::begin::{self, Story, Unusable};
 use super::claiming::live_launches;
 use super::context::{Context, LOCK_WAIT};
-use super::exit::Exit;
+use super::exit::{Exit, Stopped};
 use super::survey::Survey;
-use super::{recovery, release, startup, survey, telling, unmapped};
+use super::{rebuild, recovery, release, startup, survey, telling, unmapped};
 use crate::clock;
-use crate::error::chain;
 use crate::model::hostlist;
+use crate::model::instance::Instance;
 use crate::model::mapping::NodeState;
 use crate::slurm::update;
-use crate::store::error::StoreError;
 
 const PROGRAM: &str = "slurm_suspend";
 
@@ -55,15 +54,16 @@ impl Story for Suspend {
 async fn suspend(context: &Context, nodes: &[String]) -> Exit {
     let freed = match free(context, nodes, "suspended").await {
         Ok(freed) => freed,
-        Err(error) => {
-            tracing::error!(nodes = nodes.len(), "nothing terminated: {}", chain(&error));
-            return if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+        Err(stopped) => {
+            tracing::error!(nodes = nodes.len(), "nothing terminated: {}", stopped.error);
+            return stopped.exit;
         }
     };
     let found = unmapped::condemn(context, &freed.unmapped, nodes).await;
     // In EC2's and Slurm's time at once: the next resume of these nodes may come any moment.
     let none = BTreeSet::new();
-    let (released, ()) = tokio::join!(release::release(context, &none), rest_groups(context, nodes));
+    let (released, (), ()) =
+        tokio::join!(release::release(context, &none), rest_groups(context, nodes), publish_rest(context, &freed.publish));
     let exit = released.exit();
     tracing::info!(
         condemned = freed.condemned + found,
@@ -95,12 +95,18 @@ pub(super) struct Freed {
     pub(super) unmapped: Vec<String>,
     /// Node, group and instance of what was mapped.
     pub(super) instances: Vec<(String, String, Option<String>)>,
+    /// Nodes whose address Slurm was not told yet.
+    pub(super) publish: Vec<(String, Instance)>,
 }
 
-/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way, and tells Slurm the
-/// addresses it was not told yet.
-pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Result<Freed, StoreError> {
+/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way. A node that was asked for
+/// again since this run began is left to that newer call.
+pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Result<Freed, Stopped> {
     let mut survey = Survey::take(context, &[]).await?;
+    if !survey.mapping_existed && rebuild::rebuild(context).await? {
+        drop(survey);
+        survey = Survey::take(context, &[]).await?;
+    }
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
     let now = clock::now();
     let mut locked = context.store.locked(LOCK_WAIT)?;
@@ -108,6 +114,10 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Resu
     let finish = recovery::apply(mapping, &survey, &called, false);
     let mut freed = Freed::default();
     for node in nodes {
+        if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
+            tracing::info!(node, "left alone: Slurm asked for it again since");
+            continue;
+        }
         match recovery::take_down(mapping, node, now, why) {
             Some(entry) => {
                 match (entry.state, &entry.instance_id) {
@@ -126,17 +136,22 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Resu
     locked.commit()?;
     let live = live_launches(&locked, now, &survey);
     // Those adopted just now among them.
-    let publish = recovery::unpublished(locked.mapping(), &live);
+    freed.publish = recovery::unpublished(locked.mapping(), &live);
     drop(locked);
     recovery::settle(&mut survey, &finish);
-    if !publish.is_empty() {
-        let applied = telling::publish(context, &publish).await;
-        telling::mark_published(context, &publish, &applied);
-        for (node, text) in &applied.refused {
-            tracing::error!(node, "slurmctld refuses the address of an adopted instance: {text}");
-        }
-    }
     Ok(freed)
+}
+
+/// Tells Slurm the addresses that it was not told yet.
+pub(super) async fn publish_rest(context: &Context, publish: &[(String, Instance)]) {
+    if publish.is_empty() {
+        return;
+    }
+    let applied = telling::publish(context, publish).await;
+    telling::mark_published(context, publish, &applied);
+    for (node, text) in &applied.refused {
+        tracing::error!(node, "slurmctld refuses the address of an adopted instance: {text}");
+    }
 }
 
 /// Nodes of a group in back-off are set down until its end, so that the scheduler looks elsewhere; only while they are POWERING_DOWN

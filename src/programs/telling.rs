@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::{Context, LOCK_WAIT};
+use super::survey;
 use crate::clock;
 use crate::config::settings::NodeAddress;
 use crate::error::chain;
@@ -12,6 +13,7 @@ use crate::model::failure::{Backoff, Failure, codes};
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::slurm::scontrol::Applied;
+use crate::slurm::show::State;
 use crate::slurm::update::{self, NodeUpdate};
 use crate::slurm::version::Version;
 
@@ -92,7 +94,7 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
     let per_call = context.settings.slurm.nodes_per_call;
     let mut untold = Vec::new();
     for ((group, reason), failed) in by_reason {
-        let nodes: Vec<String> = failed.iter().map(|one| one.node.clone()).collect();
+        let mut nodes: Vec<String> = failed.iter().map(|one| one.node.clone()).collect();
         let Some(first) = failed.first() else { continue };
         let failure = &first.failure;
         tracing::error!(
@@ -106,6 +108,14 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
             failure.sentence
         );
         note_backoff(context, first, daemon);
+        if first.group.is_none() {
+            // Not our nodes: a person may have called for ones that run jobs.
+            let shown = survey::show(context, &nodes).await.unwrap_or_default();
+            nodes.retain(|node| shown.get(node).is_some_and(|node| waits(&node.state)));
+            if nodes.is_empty() {
+                continue;
+            }
+        }
         // A node outside every group stays down until a person has put that right: the next launch would fail alike.
         let calls = if daemon || first.group.is_none() {
             update::down_args(&nodes, &reason, None, per_call)
@@ -126,6 +136,11 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
         }
     }
     untold
+}
+
+/// Is slurmctld waiting for this node to come up?
+pub(crate) fn waits(state: &State) -> bool {
+    state.is_powering_up() && !state.power_down_requested()
 }
 
 /// The end of the reason: what happens next.

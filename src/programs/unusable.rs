@@ -62,9 +62,22 @@ async fn tell_unusable(slurm: &Scontrol, nodes: &[String], code: &str, error: &s
         sentence: format!("slurm_resume cannot work: {error}"),
         request_id: None,
     };
+    let until = Instant::now() + TELL_LIMIT;
+    // A person may have called for nodes that run jobs: only those that wait are told.
+    let waiting: Vec<String> = match slurm.show_nodes(nodes, until).await {
+        Ok(shown) => shown.into_iter().filter(|node| telling::waits(&node.state)).map(|node| node.name).collect(),
+        Err(error) => {
+            let text =
+                format!("slurmctld could not be told either; the nodes run into ResumeTimeout: {}", crate::error::chain(&error));
+            return startup::complain(PROGRAM, &text);
+        }
+    };
+    if waiting.is_empty() {
+        return;
+    }
     let version = slurm.version().await.unwrap_or(telling::OLDEST);
-    let calls = update::power_down_force_args(nodes, &failure.reason("tell the administrator"), &version, MANY);
-    let applied = slurm.apply_all(calls, Instant::now() + TELL_LIMIT).await;
+    let calls = update::power_down_force_args(&waiting, &failure.reason("tell the administrator"), &version, MANY);
+    let applied = slurm.apply_all(calls, until).await;
     if !applied.unknown.is_empty() {
         startup::complain(PROGRAM, "slurmctld could not be told either; the nodes run into ResumeTimeout");
     }

@@ -27,12 +27,15 @@ impl TokenBucket {
         Self { ledger: Ledger::new(dir, "bucket") }
     }
 
-    /// Takes one token for one call and says how long the caller has to wait before that call goes out.
-    pub(crate) fn take(&self, bucket: &Bucket, now: Timestamp) -> Result<Duration, StoreError> {
+    /// Takes one token for one call and says how long the caller has to wait before that call goes out; `None`, and no token taken,
+    /// when that would be longer than `at_most`.
+    pub(crate) fn take(&self, bucket: &Bucket, now: Timestamp, at_most: Duration) -> Result<Option<Duration>, StoreError> {
         self.ledger.update(|file: &mut BucketFile| {
             let (level, wait) = take(file.level, bucket, now);
-            file.level = Some(level);
-            wait
+            (wait <= at_most).then(|| {
+                file.level = Some(level);
+                wait
+            })
         })
     }
 }
@@ -160,9 +163,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = Timestamp::from_secs(1_800_000_000);
         let mut waits: Vec<Duration> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..10).map(|_| scope.spawn(|| TokenBucket::in_folder(dir.path()).take(&BUCKET, now).unwrap())).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            let threads: Vec<_> = (0..10)
+                .map(|_| scope.spawn(|| TokenBucket::in_folder(dir.path()).take(&BUCKET, now, Duration::MAX).unwrap()))
+                .collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
         });
         waits.sort_unstable();
         let waits: Vec<u128> = waits.iter().map(Duration::as_millis).collect();
@@ -174,8 +178,20 @@ mod tests {
     fn a_broken_file_stops_nobody() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("bucket.json"), "{").unwrap();
-        let wait = TokenBucket::in_folder(dir.path()).take(&BUCKET, Timestamp::from_secs(1)).unwrap();
-        assert_eq!(wait, Duration::ZERO);
+        let wait = TokenBucket::in_folder(dir.path()).take(&BUCKET, Timestamp::from_secs(1), Duration::MAX).unwrap();
+        assert_eq!(wait, Some(Duration::ZERO));
         assert_eq!(std::fs::read_to_string(dir.path().join("bucket.json.bad")).unwrap(), "{");
+    }
+
+    #[test]
+    fn a_wait_that_is_too_long_takes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let bucket = TokenBucket::in_folder(dir.path());
+        let now = Timestamp::from_secs(100);
+        let taken = (0..50).filter_map(|_| bucket.take(&BUCKET, now, Duration::from_secs(2)).unwrap()).count();
+        assert!(taken < 50, "{taken}");
+        // Nobody holds tokens for calls that never go out: a patient caller waits for the ones that were taken only.
+        let wait = bucket.take(&BUCKET, now, Duration::MAX).unwrap().unwrap();
+        assert!(wait <= Duration::from_secs(3), "{wait:?}");
     }
 }

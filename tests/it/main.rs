@@ -9,6 +9,7 @@ mod called;
 mod crash;
 mod docs;
 mod fleet;
+mod hardened;
 mod launch;
 mod person;
 mod recorded;
