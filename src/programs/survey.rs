@@ -102,13 +102,7 @@ impl Survey {
     /// Does Slurm still want these nodes of dead runs to come up?
     pub(crate) fn wanted(&self) -> BTreeMap<String, Wanted> {
         let Some(nodes) = &self.slurm else { return BTreeMap::new() };
-        nodes
-            .iter()
-            .map(|(name, node)| {
-                let yes = node.state.is_powering_up() && !node.state.power_down_requested();
-                (name.clone(), if yes { Wanted::Yes } else { Wanted::No })
-            })
-            .collect()
+        nodes.iter().map(|(name, node)| (name.clone(), if node.state.is_awaited() { Wanted::Yes } else { Wanted::No })).collect()
     }
 }
 

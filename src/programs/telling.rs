@@ -13,7 +13,6 @@ use crate::model::failure::{Backoff, Failure, codes};
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::slurm::scontrol::Applied;
-use crate::slurm::show::State;
 use crate::slurm::update::{self, NodeUpdate};
 use crate::slurm::version::Version;
 
@@ -111,7 +110,7 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
         if first.group.is_none() {
             // Not our nodes: a person may have called for ones that run jobs.
             let shown = survey::show(context, &nodes).await.unwrap_or_default();
-            nodes.retain(|node| shown.get(node).is_some_and(|node| waits(&node.state)));
+            nodes.retain(|node| shown.get(node).is_some_and(|node| node.state.is_awaited()));
             if nodes.is_empty() {
                 continue;
             }
@@ -136,11 +135,6 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
         }
     }
     untold
-}
-
-/// Is slurmctld waiting for this node to come up?
-pub(crate) fn waits(state: &State) -> bool {
-    state.is_powering_up() && !state.power_down_requested()
 }
 
 /// The end of the reason: what happens next.

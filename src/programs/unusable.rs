@@ -65,7 +65,7 @@ async fn tell_unusable(slurm: &Scontrol, nodes: &[String], code: &str, error: &s
     let until = Instant::now() + TELL_LIMIT;
     // A person may have called for nodes that run jobs: only those that wait are told.
     let waiting: Vec<String> = match slurm.show_nodes(nodes, until).await {
-        Ok(shown) => shown.into_iter().filter(|node| telling::waits(&node.state)).map(|node| node.name).collect(),
+        Ok(shown) => shown.into_iter().filter(|node| node.state.is_awaited()).map(|node| node.name).collect(),
         Err(error) => {
             let text =
                 format!("slurmctld could not be told either; the nodes run into ResumeTimeout: {}", crate::error::chain(&error));

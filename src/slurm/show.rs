@@ -110,6 +110,11 @@ impl State {
         self.has("POWERING_UP")
     }
 
+    /// slurmctld waits for the node to come up, and nobody has asked to power it down meanwhile.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_powering_up() && !self.power_down_requested()
+    }
+
     /// Somebody asked for it, SuspendProgram was not called yet.
     pub(crate) fn power_down_requested(&self) -> bool {
         self.has("POWER_DOWN")
