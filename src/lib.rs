@@ -2,6 +2,7 @@
 //!
 //! Read `programs/resume.rs` first: it is the story; `plan/` decides, `ec2/`, `slurm/` and `store/` are the doors to the outside.
 
+mod aws;
 mod clock;
 mod config;
 mod ec2;

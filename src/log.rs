@@ -30,7 +30,7 @@ pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
     let file_layer = file.ok().map(|appender| {
         let writer = std::sync::Mutex::new(appender);
         match settings.format {
-            LogFormat::Text => tracing_subscriber::fmt::layer()
+            LogFormat::Text | LogFormat::ParallelCluster => tracing_subscriber::fmt::layer()
                 .event_format(Line)
                 .with_ansi(false)
                 .with_writer(writer)
@@ -92,7 +92,7 @@ pub(crate) fn note(program: &str, settings: &LogSettings, text: &str) {
     }
     let (now, pid) = (millis(clock::now()), std::process::id());
     let line = match settings.format {
-        LogFormat::Text => format!("{now} ERROR [pid={pid}] {text}\n"),
+        LogFormat::Text | LogFormat::ParallelCluster => format!("{now} ERROR [pid={pid}] {text}\n"),
         LogFormat::Json => {
             let fields =
                 serde_json::json!({"timestamp": now.to_string(), "level": "ERROR", "message": text, "span": {"pid": pid}});

@@ -63,7 +63,7 @@ pub(crate) fn conflicts(recipe: &Recipe, launch: &LaunchPolicy) -> Vec<Conflict>
         let (capacity, allowed): (_, &[&str]) = match recipe.capacity {
             Capacity::OnDemand => ("on-demand", &ON_DEMAND_STRATEGIES),
             Capacity::Spot => ("spot", &SPOT_STRATEGIES),
-            Capacity::CapacityBlock => ("capacity-block", &[]),
+            Capacity::CapacityBlock | Capacity::Template => ("capacity-block", &[]),
         };
         if allowed.is_empty() {
             found.push(conflict(

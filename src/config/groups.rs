@@ -16,7 +16,7 @@ use crate::model::failure::BackoffTimes;
 use crate::model::hostlist;
 use crate::model::instance::tag;
 use crate::model::policy::{LaunchPolicy, OnExisting, Strategy};
-use crate::model::recipe::{Api, Capacity, Group, LaunchTemplate, Recipe};
+use crate::model::recipe::{Api, Capacity, Group, GroupNodes, LaunchTemplate, Recipe};
 
 /// A fleet has 10,000 instances at most (aws-facts A.2).
 const MAX_BATCH: u64 = 10_000;
@@ -138,6 +138,8 @@ fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, base: &LaunchPolicy
         allocation_strategy: section.checked("allocation_strategy", "EC2's own", "\"lowest-price\"", check_allocation),
         max_price: section.number("max_price", None, LEAST_PRICE, MOST_PRICE),
         tags: tags(reader, section),
+        tag_instances_only: false,
+        overrides: serde_json::Map::new(),
     };
     section.inherits.set(true);
     let launch = launch_policy(section, base);
@@ -151,7 +153,7 @@ fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, base: &LaunchPolicy
     }
     // An incomplete group takes part in nothing else; its mistakes are noted.
     let nodes = section.value("nodes", REQUIRED)?.get_ref().as_str()?.to_owned();
-    Some(Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes, recipe, launch })
+    Some(Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes: GroupNodes::List(nodes), recipe, fallbacks: Vec::new(), launch })
 }
 
 fn no_template() -> LaunchTemplate {

@@ -58,7 +58,7 @@ pub(crate) fn index(lists: Vec<Vec<String>>) -> (NodeIndex, Vec<Overlap>) {
             }
         }
     }
-    (NodeIndex(index), overlaps)
+    (NodeIndex::Names(index), overlaps)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod combinations;
 pub(crate) mod file;
 mod groups;
 mod index;
+pub(crate) mod queues;
 mod reader;
 mod sections;
 pub(crate) mod settings;

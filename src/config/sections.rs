@@ -11,10 +11,10 @@ use toml::de::{DeTable, DeValue};
 use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_url};
 use super::groups::{self, launch_policy, size};
 use super::reader::{NONE, REQUIRED, Reader, Section};
-use super::settings::{AwsSettings, LogFormat, LogSettings, NodeAddress, Settings, SlurmSettings};
+use super::settings::{AwsSettings, LogFormat, LogSettings, NodeAddress, PublishSettings, Settings, SlurmSettings, StoreKind};
 use crate::model::failure::BackoffTimes;
 use crate::model::hostlist;
-use crate::model::policy::{Bucket, Daemon, LaunchPolicy, OnExisting, RunPolicy, Strategy};
+use crate::model::policy::{Bucket, Daemon, LaunchPolicy, OnExisting, RunPolicy, ScaleBy, Strategy};
 
 /// The built-in values of what `[launch]` and a group may set. CreateFleet and RunInstances are fastest in calls of some hundreds
 /// (aws-facts A.1); the back-off times are those of the architecture: capacity comes back in minutes, a wrong template does not.
@@ -56,7 +56,8 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     launch.finish();
     let (groups, node_group) = groups::read(reader, &root, &policy, hostlist_limit);
     root.finish();
-    Settings { path: path.to_owned(), cluster, region, hostlist_limit, aws, slurm, state_dir, log, run, groups, node_group }
+    let publish = PublishSettings { batch_size: 10_000, node_table: None, dns: None, hostname: false };
+    Settings { path: path.to_owned(), cluster, region, hostlist_limit, aws, slurm, state_dir, log, run, store: StoreKind::File, publish, parallelcluster: None, groups, node_group }
 }
 
 /// A checked string that must be there.
@@ -76,6 +77,8 @@ fn required(
 fn aws(section: &Section<'_, '_>) -> AwsSettings {
     let settings = AwsSettings {
         endpoint_url: section.checked("endpoint_url", NONE, "\"https://ec2.example.com\"", check_url),
+        dynamodb_endpoint_url: None,
+        route53_endpoint_url: None,
         profile: section.text("profile", NONE, "\"hpc\"").map(|(text, _)| text),
         config_file: section.absolute_path("config_file", None, "\"/etc/slurm-ec2/aws-config\""),
         credentials_file: section.absolute_path("credentials_file", None, "\"/etc/slurm-ec2/aws-credentials\""),
@@ -127,6 +130,7 @@ fn aws(section: &Section<'_, '_>) -> AwsSettings {
 fn slurm(section: &Section<'_, '_>) -> SlurmSettings {
     let settings = SlurmSettings {
         bin_dir: section.absolute_path("bin_dir", Some("/usr/bin"), "\"/usr/bin\"").unwrap_or_default(),
+        sudo: None,
         conf: section.absolute_path("conf", Some("/etc/slurm/slurm.conf"), "\"/etc/slurm/slurm.conf\"").unwrap_or_default(),
         node_address: section.choice(
             "node_address",
@@ -171,6 +175,10 @@ fn log(section: &Section<'_, '_>) -> LogSettings {
 /// What `[launch]` has and a group has not.
 fn run_policy<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> RunPolicy {
     RunPolicy {
+        scale_by: ScaleBy::Batch,
+        strategy: Strategy::BestEffort,
+        requeue_now: false,
+        terminate_batch_size: 1000,
         concurrency: size(section.integer("concurrency", 64, 1..=1000)),
         bucket: request_bucket(reader, section),
         deadline: section.duration("deadline", 120 * SECOND, SECOND..=HOUR),

@@ -1,9 +1,10 @@
-//! The configuration as meant: what `file.rs` makes of the TOML. After this nothing is checked again.
+//! The configuration as meant: what `file.rs` makes of the TOML, and `parallelcluster/` of ParallelCluster's files. After this nothing is checked again.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::queues::QueueIndex;
 use crate::model::policy::RunPolicy;
 use crate::model::recipe::Group;
 
@@ -20,6 +21,10 @@ pub(crate) struct Settings {
     pub(crate) state_dir: PathBuf,
     pub(crate) log: LogSettings,
     pub(crate) run: RunPolicy,
+    pub(crate) store: StoreKind,
+    pub(crate) publish: PublishSettings,
+    /// Beside ParallelCluster's own daemons, by its rules.
+    pub(crate) parallelcluster: Option<ParallelCluster>,
     pub(crate) groups: Vec<Group>,
     /// Node name → index into `groups`. Filled for every configured node.
     pub(crate) node_group: NodeIndex,
@@ -32,19 +37,92 @@ impl Settings {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct NodeIndex(pub(crate) HashMap<String, u32>);
+/// Node name → index into the groups.
+#[derive(Debug, Clone)]
+pub(crate) enum NodeIndex {
+    /// Every configured name.
+    Names(HashMap<String, u32>),
+    /// By ParallelCluster's rule for names, which has no list of them.
+    Queues(QueueIndex),
+}
+
+impl Default for NodeIndex {
+    fn default() -> Self {
+        Self::Names(HashMap::new())
+    }
+}
 
 impl NodeIndex {
     pub(crate) fn get(&self, node: &str) -> Option<usize> {
-        self.0.get(node).map(|index| *index as usize)
+        match self {
+            Self::Names(names) => names.get(node).map(|index| *index as usize),
+            Self::Queues(queues) => queues.get(node).ok(),
+        }
     }
+
+    /// Every configured name; empty where names follow a rule.
+    pub(crate) fn names(&self) -> Vec<String> {
+        match self {
+            Self::Names(names) => names.keys().cloned().collect(),
+            Self::Queues(_) => Vec::new(),
+        }
+    }
+}
+
+/// Where our mapping is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// In the state folder.
+    File,
+    /// In a DynamoDB table, for several head nodes; what concerns one machine alone stays in the state folder.
+    DynamoDb { table: String },
+}
+
+/// Who hears of a node's instance, besides Slurm: DynamoDB first, then DNS, then Slurm (aws-facts B.13).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PublishSettings {
+    /// Nodes told at once at most.
+    pub(crate) batch_size: usize,
+    pub(crate) node_table: Option<NodeTable>,
+    pub(crate) dns: Option<Dns>,
+    /// Slurm's NodeHostName becomes EC2's private name (its first label).
+    pub(crate) hostname: bool,
+}
+
+/// ParallelCluster's table of nodes (aws-facts B.13), which its compute nodes ask for their name at boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeTable {
+    pub(crate) table: String,
+    pub(crate) head_node_private_ip: String,
+    pub(crate) head_node_hostname: String,
+}
+
+/// A Route 53 zone that gets an A record for each node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dns {
+    pub(crate) hosted_zone: String,
+    /// `orchard.pcluster.`
+    pub(crate) domain: String,
+}
+
+/// What only a ParallelCluster head node has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ParallelCluster {
+    /// The heartbeat of its clustermgtd (aws-facts B.11).
+    pub(crate) heartbeat: PathBuf,
+    /// Older than this, and nothing is launched.
+    pub(crate) heartbeat_timeout: Duration,
+    /// The head node's own instance, for the events.
+    pub(crate) instance_id: String,
 }
 
 /// `[aws]`
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AwsSettings {
+    /// EC2's; the next two are DynamoDB's and Route 53's.
     pub(crate) endpoint_url: Option<String>,
+    pub(crate) dynamodb_endpoint_url: Option<String>,
+    pub(crate) route53_endpoint_url: Option<String>,
     pub(crate) profile: Option<String>,
     /// Absolute: the programs have no HOME (aws-facts A.10).
     pub(crate) config_file: Option<PathBuf>,
@@ -78,6 +156,8 @@ pub(crate) enum NodeAddress {
 pub(crate) struct SlurmSettings {
     pub(crate) bin_dir: PathBuf,
     pub(crate) conf: PathBuf,
+    /// Run scontrol through this sudo (`/usr/bin/sudo`), as another user must on a ParallelCluster head node.
+    pub(crate) sudo: Option<PathBuf>,
     pub(crate) node_address: NodeAddress,
     /// Nodes in one scontrol call at most; argument bytes cut earlier.
     pub(crate) nodes_per_call: usize,
@@ -88,6 +168,8 @@ pub(crate) struct SlurmSettings {
 pub(crate) enum LogFormat {
     Text,
     Json,
+    /// As the Python package writes its log (aws-facts B.17), for the filters that people have on it.
+    ParallelCluster,
 }
 
 /// `[log]`

@@ -447,7 +447,7 @@ fn a_hundred_thousand_nodes() {
     let lists: String =
         (0..10).map(|n| format!("[[group]]\nname = \"g{n}\"\nnodes = \"g{n}-[1-10000]\"\nlaunch_template = \"hpc\"\n")).collect();
     let settings = good(&format!("cluster = \"hpc\"\nregion = \"eu-west-1\"\n{lists}"));
-    assert_eq!(settings.node_group.0.len(), 100_000);
+    assert_eq!(settings.node_group.names().len(), 100_000);
     assert_eq!(settings.group_of("g9-10000").unwrap().name, "g9");
 }
 

@@ -9,7 +9,7 @@ use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use super::codes::{self, classify};
-use super::http::{Broken, NotSent};
+use crate::aws::http::{Broken, NotSent};
 use super::sentence::sentence;
 use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes as own};

@@ -52,6 +52,8 @@ pub(super) fn create_fleet(request: &LaunchRequest) -> CreateFleetInputBuilder {
             Capacity::OnDemand => DefaultTargetCapacityType::OnDemand,
             Capacity::Spot => DefaultTargetCapacityType::Spot,
             Capacity::CapacityBlock => DefaultTargetCapacityType::CapacityBlock,
+            // Refused with the configuration: a fleet must say.
+            Capacity::Template => DefaultTargetCapacityType::OnDemand,
         })
         .build();
     let input = CreateFleetInputBuilder::default()
@@ -62,7 +64,7 @@ pub(super) fn create_fleet(request: &LaunchRequest) -> CreateFleetInputBuilder {
         .set_tag_specifications(tagged(request, &[ResourceType::Fleet, ResourceType::Instance]));
     match recipe.capacity {
         Capacity::Spot => input.spot_options(spot_options(request)),
-        Capacity::OnDemand | Capacity::CapacityBlock => input.on_demand_options(on_demand_options(request)),
+        Capacity::OnDemand | Capacity::CapacityBlock | Capacity::Template => input.on_demand_options(on_demand_options(request)),
     }
 }
 
@@ -73,7 +75,7 @@ fn whole(count: u32) -> i32 {
 
 fn market(recipe: &Recipe) -> Option<InstanceMarketOptionsRequest> {
     match recipe.capacity {
-        Capacity::OnDemand => None,
+        Capacity::OnDemand | Capacity::Template => None,
         Capacity::Spot => {
             let spot = SpotMarketOptions::builder()
                 .set_max_price(price(recipe))

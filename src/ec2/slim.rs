@@ -216,7 +216,7 @@ mod tests {
     use aws_sdk_ec2::types::{LaunchTemplateSpecification, ResourceType, TagSpecification};
     use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
-    use super::super::responder::settings;
+    use crate::aws::responder::settings;
     use super::super::sdk::Ec2;
     use super::super::{answer, request};
     use super::*;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::responder::{Asked, Reply, Responder, error, ok};
+use crate::aws::responder::{Asked, Reply, Responder, error, ok};
 use super::sdk::TemplateVersion;
 use super::wire_tests::list;
 use crate::model::failure::ErrorClass;

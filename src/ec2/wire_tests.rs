@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::responder::{Asked, Reply, Responder, error, ok, settings};
+use crate::aws::responder::{Asked, Reply, Responder, error, ok, settings};
 use super::sdk::Ec2;
 use crate::config::settings::AwsSettings;
 use crate::model::failure::ErrorClass;
@@ -25,6 +25,8 @@ fn request(api: Api, count: u32) -> LaunchRequest {
             allocation_strategy: None,
             max_price: None,
             tags: BTreeMap::new(),
+            tag_instances_only: false,
+            overrides: serde_json::Map::new(),
         },
         strategy: Strategy::BestEffort,
         count,

@@ -12,8 +12,22 @@ use super::failure::BackoffTimes;
 pub(crate) enum Strategy {
     /// As many as there are.
     BestEffort,
-    /// The whole batch or nothing.
+    /// The whole unit (job, call or batch) or nothing; EC2 is asked for whole batches.
     AllOrNothing,
+    /// The whole unit or nothing, but EC2 is asked for as many as there are; what does not make a whole unit is given to the next or
+    /// released.
+    GreedyAllOrNothing,
+}
+
+/// What belongs together: the unit that a [`Strategy`] speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleBy {
+    /// Each launch call by itself.
+    Batch,
+    /// All nodes of one call of `slurm_resume`.
+    Call,
+    /// The nodes of each job, by the resume file; without one, as `Call`.
+    Job,
 }
 
 /// What happens to a node that is already mapped to an older live instance when resume is called.
@@ -58,6 +72,13 @@ pub(crate) struct Bucket {
 /// The values that hold for a whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunPolicy {
+    pub(crate) scale_by: ScaleBy,
+    /// The strategy of units that reach across groups (`Call` and `Job`); with `Batch` each group has its own.
+    pub(crate) strategy: Strategy,
+    /// Lift the two minutes that Slurm makes a requeued batch job wait, where it can go to nodes that are not in back-off.
+    pub(crate) requeue_now: bool,
+    /// Instance ids in one TerminateInstances call at most.
+    pub(crate) terminate_batch_size: usize,
     /// EC2 launch calls in flight at most.
     pub(crate) concurrency: usize,
     /// `None` = off.

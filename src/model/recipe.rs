@@ -1,6 +1,7 @@
 //! A node group's launch recipe: what is asked of EC2 for its nodes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub(crate) enum Capacity {
     OnDemand,
     Spot,
     CapacityBlock,
+    /// As the launch template says; RunInstances only.
+    Template,
 }
 
 /// A launch template by exactly one of name and id, and its version (`$Default`, `$Latest` or a number).
@@ -42,10 +45,29 @@ impl LaunchTemplate {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// The host list as written; `Settings::group_of` answers which group a node belongs to.
-    pub(crate) nodes: String,
+    pub(crate) nodes: GroupNodes,
     pub(crate) recipe: Recipe,
+    /// Tried one after the other for what the recipe did not give, when that failed for capacity, quota or zone.
+    pub(crate) fallbacks: Vec<Recipe>,
     pub(crate) launch: LaunchPolicy,
+}
+
+/// Which nodes a group has; `Settings::group_of` answers which group a node belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GroupNodes {
+    /// The host list as written.
+    List(String),
+    /// Every node of a ParallelCluster compute resource: `{queue}-{st|dy}-{resource}-{n}`.
+    Queue { queue: String, resource: String },
+}
+
+impl fmt::Display for GroupNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(list) => f.write_str(list),
+            Self::Queue { queue, resource } => write!(f, "{queue}-(st|dy)-{resource}-N"),
+        }
+    }
 }
 
 /// What goes into the request, apart from the count. Recorded in the launch record.
@@ -64,4 +86,11 @@ pub(crate) struct Recipe {
     pub(crate) max_price: Option<f64>,
     /// The config's own tags, for instances and volumes.
     pub(crate) tags: BTreeMap<String, String>,
+    /// Tag instances alone: ParallelCluster's role may tag nothing else, and its template tags the volumes (aws-facts B.13).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) tag_instances_only: bool,
+    /// Parameters of the API call, in the API's own spelling; each replaces the one made from the fields above whole
+    /// (aws-facts B.9). Checked against the API when the configuration is read.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub(crate) overrides: serde_json::Map<String, serde_json::Value>,
 }

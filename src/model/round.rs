@@ -25,7 +25,7 @@ impl LaunchRequest {
     /// MinCount / MinTargetCapacity by strategy.
     pub(crate) fn min_count(&self) -> u32 {
         match self.strategy {
-            Strategy::BestEffort => 1,
+            Strategy::BestEffort | Strategy::GreedyAllOrNothing => 1,
             Strategy::AllOrNothing => self.count,
         }
     }

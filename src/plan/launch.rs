@@ -79,7 +79,7 @@ pub(crate) fn describe(request: &LaunchRequest) -> String {
         text.push_str(&format!(", subnet {}", recipe.subnets.join("/")));
     }
     match recipe.capacity {
-        Capacity::OnDemand => {}
+        Capacity::OnDemand | Capacity::Template => {}
         Capacity::Spot => text.push_str(", spot"),
         Capacity::CapacityBlock => text.push_str(", capacity block"),
     }

@@ -22,7 +22,7 @@ pub(crate) mod test_support {
     use crate::model::instance::{Instance, InstanceState};
     use crate::model::mapping::{NodeEntry, NodeState};
     use crate::model::policy::{LaunchPolicy, OnExisting, Strategy};
-    use crate::model::recipe::{Api, Capacity, Group, LaunchTemplate, Recipe};
+    use crate::model::recipe::{Api, Capacity, Group, GroupNodes, LaunchTemplate, Recipe};
     use crate::model::time::Timestamp;
 
     pub(crate) fn names(prefix: &str, count: usize) -> Vec<String> {
@@ -32,7 +32,7 @@ pub(crate) mod test_support {
     pub(crate) fn group(name: &str, batch_size: usize) -> Group {
         Group {
             name: name.to_owned(),
-            nodes: format!("{name}-[1-1000]"),
+            nodes: GroupNodes::List(format!("{name}-[1-1000]")),
             recipe: Recipe {
                 api: Api::RunInstances,
                 launch_template: LaunchTemplate { name: Some("t".into()), id: None, version: "$Default".into() },
@@ -42,7 +42,10 @@ pub(crate) mod test_support {
                 allocation_strategy: None,
                 max_price: None,
                 tags: BTreeMap::new(),
+                tag_instances_only: false,
+                overrides: serde_json::Map::new(),
             },
+            fallbacks: Vec::new(),
             launch: LaunchPolicy {
                 strategy: Strategy::BestEffort,
                 batch_size,

@@ -43,7 +43,7 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, Stopped> {
         return Ok(false);
     }
     let names: Vec<String> = {
-        let mut names: Vec<String> = context.settings.node_group.0.keys().cloned().collect();
+        let mut names: Vec<String> = context.settings.node_group.names();
         names.sort_unstable();
         names
     };

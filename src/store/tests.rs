@@ -618,6 +618,8 @@ fn request(token: &str) -> LaunchRequest {
             allocation_strategy: None,
             max_price: Some(0.25),
             tags: BTreeMap::from([("team".into(), "a\nb".into())]),
+            tag_instances_only: false,
+            overrides: serde_json::Map::new(),
         },
         strategy: Strategy::AllOrNothing,
         count: 1,

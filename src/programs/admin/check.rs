@@ -13,7 +13,7 @@ use crate::slurm::version::Version;
 
 /// Reports on both files; exit status 78 when slurm.conf lacks what power saving needs.
 pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
-    let nodes = settings.node_group.0.len();
+    let nodes = settings.node_group.names().len();
     startup::say(&format!("{}: fine; {} groups, {nodes} nodes", settings.path.display(), settings.groups.len()));
     let path = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
     let slurm_conf = match conf::read(path) {
@@ -78,7 +78,7 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
         .flat_map(|expansion| expansion.names)
         .collect();
     for group in &settings.groups {
-        let names = hostlist::expand(&group.nodes, settings.hostlist_limit).map(|expansion| expansion.names).unwrap_or_default();
+        let names = hostlist::expand(&group.nodes.to_string(), settings.hostlist_limit).map(|expansion| expansion.names).unwrap_or_default();
         let missing: Vec<String> = names.into_iter().filter(|node| !cloud.contains(node)).collect();
         if !missing.is_empty() {
             let list = startup::shorten(&hostlist::compress_sorted(&missing));

@@ -22,7 +22,7 @@ use crate::config::settings::AwsSettings;
 
 /// Made in full only when a request has to be signed.
 #[derive(Debug)]
-pub(super) struct LazyCredentials {
+pub(crate) struct LazyCredentials {
     aws: Arc<AwsSettings>,
     region: Region,
     hosts: Hosts,
@@ -37,7 +37,7 @@ enum Source {
 }
 
 impl LazyCredentials {
-    pub(super) fn shared(aws: Arc<AwsSettings>, region: Region, hosts: Hosts) -> SharedCredentialsProvider {
+    pub(crate) fn shared(aws: Arc<AwsSettings>, region: Region, hosts: Hosts) -> SharedCredentialsProvider {
         SharedCredentialsProvider::new(Self { aws, region, hosts, made: OnceCell::new() })
     }
 
@@ -128,7 +128,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use super::super::responder::{Reply, Responder, settings};
+    use crate::aws::responder::{Reply, Responder, settings};
     use super::*;
 
     fn credentials(aws: AwsSettings) -> LazyCredentials {

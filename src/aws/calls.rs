@@ -33,10 +33,10 @@ impl fmt::Display for CallCounts {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counter(Arc<Mutex<CallCounts>>);
+pub(crate) struct Counter(Arc<Mutex<CallCounts>>);
 
 impl Counter {
-    pub(super) fn counts(&self) -> CallCounts {
+    pub(crate) fn counts(&self) -> CallCounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

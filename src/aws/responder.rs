@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::sdk::Ec2;
+use crate::ec2::sdk::Ec2;
 use crate::config::settings::AwsSettings;
 
 #[derive(Debug, Clone)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Status and body.
     Text(u16, String),
     /// A session token of instance metadata.
@@ -28,13 +28,13 @@ pub(super) enum Reply {
 
 /// One request: its first line, and the form it carried.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) line: String,
-    pub(super) form: BTreeMap<String, String>,
+pub(crate) struct Asked {
+    pub(crate) line: String,
+    pub(crate) form: BTreeMap<String, String>,
 }
 
 impl Asked {
-    pub(super) fn get(&self, key: &str) -> &str {
+    pub(crate) fn get(&self, key: &str) -> &str {
         self.form.get(key).map_or("", String::as_str)
     }
 }
@@ -42,19 +42,19 @@ impl Asked {
 type Answer = Box<dyn FnMut(&Asked) -> Reply + Send>;
 
 #[derive(Clone)]
-pub(super) struct Responder {
-    pub(super) url: String,
+pub(crate) struct Responder {
+    pub(crate) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Responder {
     /// Answers in this order, then with 500.
-    pub(super) async fn listing(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub(crate) async fn listing(replies: impl IntoIterator<Item = Reply>) -> Self {
         let mut replies: VecDeque<Reply> = replies.into_iter().collect();
         Self::new(move |_| replies.pop_front().unwrap_or_else(|| error(500, "NoMoreReplies", ""))).await
     }
 
-    pub(super) async fn new(answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
+    pub(crate) async fn new(answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -68,12 +68,12 @@ impl Responder {
         Self { url, asked }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
     /// A client of this server with keys from a credentials file, so that the test's environment does not matter.
-    pub(super) async fn ec2(&self, change: impl FnOnce(&mut AwsSettings)) -> Ec2 {
+    pub(crate) async fn ec2(&self, change: impl FnOnce(&mut AwsSettings)) -> Ec2 {
         let mut settings = settings();
         settings.endpoint_url = Some(self.url.clone());
         change(&mut settings);
@@ -81,8 +81,10 @@ impl Responder {
     }
 }
 
-pub(super) fn settings() -> AwsSettings {
+pub(crate) fn settings() -> AwsSettings {
     AwsSettings {
+        dynamodb_endpoint_url: None,
+        route53_endpoint_url: None,
         endpoint_url: None,
         profile: None,
         config_file: None,
@@ -97,7 +99,7 @@ pub(super) fn settings() -> AwsSettings {
     }
 }
 
-pub(super) fn error(status: u16, code: &str, message: &str) -> Reply {
+pub(crate) fn error(status: u16, code: &str, message: &str) -> Reply {
     Reply::Text(
         status,
         format!(
@@ -107,7 +109,7 @@ pub(super) fn error(status: u16, code: &str, message: &str) -> Reply {
     )
 }
 
-pub(super) fn ok(operation: &str, body: &str) -> Reply {
+pub(crate) fn ok(operation: &str, body: &str) -> Reply {
     Reply::Text(
         200,
         format!(

@@ -29,12 +29,12 @@ const NEVER_PROXIED: &str = "169.254.169.254,169.254.170.2,fd00:ec2::254";
 /// No connection was made: the other side has seen nothing of the request.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection")]
-pub(super) struct NotSent(#[source] pub(super) BoxError);
+pub(crate) struct NotSent(#[source] pub(crate) BoxError);
 
 /// A connection stood, and no answer came over it: the request may have arrived.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection broke before the answer")]
-pub(super) struct Broken(#[source] pub(super) BoxError);
+pub(crate) struct Broken(#[source] pub(crate) BoxError);
 
 /// What one client may use on its way.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +47,7 @@ struct Way {
 }
 
 /// Are endpoint and proxy addresses that can be used at all? Nothing is looked up.
-pub(super) fn check(aws: &AwsSettings) -> Result<(), String> {
+pub(crate) fn check(aws: &AwsSettings) -> Result<(), String> {
     match &aws.endpoint_url {
         Some(url) if !url.starts_with("http://") && !url.starts_with("https://") => {
             Err(format!("[aws] endpoint_url {url:?} must begin with http:// or https://"))
