@@ -9,6 +9,7 @@ mod context;
 mod exit;
 mod launching;
 mod preview;
+mod publishing;
 mod rebuild;
 mod recovery;
 mod release;

@@ -15,17 +15,17 @@ use super::launching::{End, Launcher, Outcome, Work};
 use super::release::{self, Released};
 use super::resume::PROGRAM;
 use super::telling::{self, Failed, Jobs};
+use super::publishing::{self, Published};
 use super::{recovery, startup};
 use crate::clock;
 use crate::error::chain;
-use crate::model::failure::{ErrorClass, Failure, codes};
+use crate::model::failure::{ErrorClass, Failure};
 use crate::model::hostlist;
 use crate::model::instance::{Instance, tag};
-use crate::slurm::scontrol::Applied;
 
 enum Event {
     Launched(Box<Outcome>),
-    Published(Vec<(String, Instance)>, Applied),
+    Published(Vec<(String, Instance)>, Published),
     Told(Vec<String>),
     Released(Released),
 }
@@ -132,8 +132,8 @@ impl Run {
         }
         let context = Arc::clone(&self.context);
         self.tasks.spawn(async move {
-            let applied = telling::publish(&context, &pairs).await;
-            Event::Published(pairs, applied)
+            let published = publishing::publish(&context, &pairs).await;
+            Event::Published(pairs, published)
         });
     }
 
@@ -176,7 +176,7 @@ impl Run {
             for event in events {
                 match event {
                     Ok(Event::Launched(outcome)) => outcomes.push(*outcome),
-                    Ok(Event::Published(pairs, applied)) => self.published(&pairs, &applied),
+                    Ok(Event::Published(pairs, published)) => self.published(&pairs, &published),
                     Ok(Event::Told(untold)) => {
                         // The record stays: the next resume finds the nodes still waiting, and tells or launches.
                         self.certain &= untold.is_empty();
@@ -267,18 +267,18 @@ impl Run {
         }
     }
 
-    fn published(&mut self, pairs: &[(String, Instance)], applied: &Applied) {
+    fn published(&mut self, pairs: &[(String, Instance)], published: &Published) {
         self.published_after = self.context.begun_at.elapsed();
-        let refused: BTreeMap<&String, &String> = applied.refused.iter().map(|(node, text)| (node, text)).collect();
-        let unknown: BTreeSet<&String> = applied.unknown.iter().collect();
-        telling::mark_published(&self.context, pairs, applied);
+        let refused: BTreeMap<&String, &Failure> = published.refused.iter().map(|(node, failure)| (node, failure)).collect();
+        let unknown: BTreeSet<&String> = published.unknown.iter().collect();
+        publishing::mark_published(&self.context, pairs, published);
         for (node, instance) in pairs {
             if unknown.contains(node) {
                 tracing::error!(
                     node,
                     instance = instance.id,
-                    "slurmctld was not reached; the next program tells it the address: {}",
-                    telling::why(applied)
+                    "not told in time; the next program tells its address: {}",
+                    published.why_unknown.as_deref().unwrap_or("no time was left")
                 );
                 self.untold.push(node.clone());
             }
@@ -302,15 +302,10 @@ impl Run {
         let mut failed = Vec::new();
         let result = self.context.store.update(LOCK_WAIT, |mapping| {
             for (node, instance) in pairs {
-                let Some(text) = refused.get(node) else { continue };
+                let Some(failure) = refused.get(node).copied() else { continue };
                 if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(&instance.id)) {
-                    let entry = recovery::take_down(mapping, node, now, "slurmctld refused the node");
-                    let failure = Failure {
-                        code: codes::REFUSED.to_owned(),
-                        class: ErrorClass::Other,
-                        sentence: format!("slurmctld refused the node's address: {text}"),
-                        request_id: None,
-                    };
+                    let entry = recovery::take_down(mapping, node, now, "the node could not be told");
+                    let failure = failure.clone();
                     failed.push(Failed { node: node.clone(), group: entry.map(|entry| entry.group), failure, resting: false });
                 }
             }

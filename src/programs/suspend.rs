@@ -14,7 +14,7 @@ use super::claiming::live_launches;
 use super::context::{Context, LOCK_WAIT};
 use super::exit::{Exit, Stopped};
 use super::survey::Survey;
-use super::{rebuild, recovery, release, startup, survey, telling, unmapped};
+use super::{publishing, rebuild, recovery, release, startup, survey, telling, unmapped};
 use crate::clock;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
@@ -147,10 +147,10 @@ pub(super) async fn publish_rest(context: &Context, publish: &[(String, Instance
     if publish.is_empty() {
         return;
     }
-    let applied = telling::publish(context, publish).await;
-    telling::mark_published(context, publish, &applied);
-    for (node, text) in &applied.refused {
-        tracing::error!(node, "slurmctld refuses the address of an adopted instance: {text}");
+    let published = publishing::publish(context, publish).await;
+    publishing::mark_published(context, publish, &published);
+    for (node, failure) in &published.refused {
+        tracing::error!(node, code = failure.code, "an adopted instance cannot be told: {}", failure.sentence);
     }
 }
 

@@ -4,16 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::context::{Context, LOCK_WAIT};
+use super::context::Context;
 use super::survey;
 use crate::clock;
-use crate::config::settings::NodeAddress;
 use crate::error::chain;
 use crate::model::failure::{Backoff, Failure, codes};
 use crate::model::hostlist;
-use crate::model::instance::Instance;
 use crate::slurm::scontrol::Applied;
-use crate::slurm::update::{self, NodeUpdate};
+use crate::slurm::update;
 use crate::slurm::version::Version;
 
 /// A node that is given up.
@@ -37,47 +35,9 @@ pub(crate) async fn version(context: &Context) -> Version {
     })
 }
 
-/// Tells Slurm which instance stands behind which node, as `[slurm] node_address` says.
-pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> Applied {
-    let mode = context.settings.slurm.node_address;
-    if pairs.is_empty() || mode == NodeAddress::None {
-        return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
-    }
-    let version = version(context).await;
-    let updates: Vec<NodeUpdate> = pairs
-        .iter()
-        .map(|(node, instance)| NodeUpdate {
-            node: node.clone(),
-            addr: if mode == NodeAddress::Scontrol { instance.private_ip.clone() } else { None },
-            hostname: None,
-            instance_id: version.takes_instance_id().then(|| instance.id.clone()),
-        })
-        .collect();
-    let calls = update::publish_args(&updates, &version, context.settings.slurm.nodes_per_call);
-    if calls.is_empty() {
-        return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
-    }
-    context.apply(calls).await
-}
-
 /// Why some nodes of an update are unknown, for the log.
 pub(crate) fn why(applied: &Applied) -> String {
     applied.why_unknown.as_ref().map_or_else(|| "no time was left".to_owned(), |error| chain(error))
-}
-
-/// Notes in the mapping that Slurm knows these nodes' addresses.
-pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], applied: &Applied) {
-    let done: std::collections::BTreeSet<&String> = applied.done.iter().collect();
-    let result = context.store.update(LOCK_WAIT, |mapping| {
-        for (node, instance) in pairs.iter().filter(|(node, _)| done.contains(node)) {
-            if let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.instance_id.as_deref() == Some(&instance.id)) {
-                entry.unpublished = false;
-            }
-        }
-    });
-    if let Err(error) = result {
-        tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
-    }
 }
 
 /// Tells Slurm that launches failed, one update per reason, and puts groups into back-off. Returns the nodes of which slurmctld
