@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tracing::Level;
 use tracing_subscriber::filter::LevelFilter;
@@ -15,10 +15,15 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::clock;
 use crate::config::settings::{LogFormat, LogSettings};
+use crate::zone::Zone;
 
-/// Starts logging for `program`. `verbose` also writes to stderr (1 = info, 2 = debug); errors go to stderr in any case.
-pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
-    let file = open(program, &settings.dir);
+mod parallelcluster;
+
+/// Starts logging for `program`. `verbose` also writes to stderr (1 = info, 2 = debug); errors go to stderr in any case. `tz` is the
+/// value of TZ, for the format that has local times.
+pub(crate) fn start(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>) {
+    let path = path(program, settings);
+    let file = open(&path);
     let stderr_level = match (verbose, &file) {
         (0, Ok(_)) => Level::ERROR,
         (0, Err(_)) => settings.level,
@@ -26,12 +31,18 @@ pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
         _ => Level::DEBUG,
     };
     let level = settings.level.max(if verbose > 1 { Level::DEBUG } else { settings.level });
-    let problem = file.as_ref().err().map(|error| format!("{}: {error}", settings.dir.display()));
-    let file_layer = file.ok().map(|appender| {
-        let writer = std::sync::Mutex::new(appender);
+    let problem = file.as_ref().err().map(|error| format!("{}: {error}", path.display()));
+    let file_layer = file.ok().map(|file| {
+        let writer = std::sync::Mutex::new(file);
         match settings.format {
-            LogFormat::Text | LogFormat::ParallelCluster => tracing_subscriber::fmt::layer()
+            LogFormat::Text => tracing_subscriber::fmt::layer()
                 .event_format(Line)
+                .with_ansi(false)
+                .with_writer(writer)
+                .with_filter(LevelFilter::from_level(level))
+                .boxed(),
+            LogFormat::ParallelCluster => tracing_subscriber::fmt::layer()
+                .event_format(parallelcluster::Line::new(program, Zone::of(tz)))
                 .with_ansi(false)
                 .with_writer(writer)
                 .with_filter(LevelFilter::from_level(level))
@@ -66,24 +77,31 @@ pub(crate) fn start(program: &str, settings: &LogSettings, verbose: u8) {
     }
 }
 
-/// `<dir>/<program>.log`, appended; the folder is made when it is missing.
-fn open(program: &str, dir: &Path) -> io::Result<tracing_appender::rolling::RollingFileAppender> {
-    std::fs::create_dir_all(dir)?;
-    let name = format!("{program}.log");
+/// `<dir>/<program>.log`, unless the configuration names the whole file.
+fn path(program: &str, settings: &LogSettings) -> PathBuf {
+    settings.file.clone().unwrap_or_else(|| settings.dir.join(format!("{program}.log")))
+}
+
+/// To be appended to; its folder is made when it is missing. Every run opens the file anew, so it may be rotated by renaming.
+fn open(path: &Path) -> io::Result<tracing_appender::rolling::RollingFileAppender> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the path of a file"));
+    };
+    std::fs::create_dir_all(folder)?;
     // The appender prints its own text and falls back in its own way: find out first.
-    std::fs::OpenOptions::new().create(true).append(true).open(dir.join(&name))?;
+    std::fs::OpenOptions::new().create(true).append(true).open(path)?;
     tracing_appender::rolling::Builder::new()
         .rotation(tracing_appender::rolling::Rotation::NEVER)
         .filename_prefix(name)
-        .build(dir)
+        .build(folder)
         .map_err(io::Error::other)
 }
 
 /// One error before there is a configuration to log by: appended to the log if its folder is there, else nothing. A file that this
 /// makes belongs to the folder's owner, so that a call by root does not shut slurmctld's user out.
-pub(crate) fn note(program: &str, settings: &LogSettings, text: &str) {
-    let Ok(folder) = std::fs::metadata(&settings.dir) else { return };
-    let path = settings.dir.join(format!("{program}.log"));
+pub(crate) fn note(program: &'static str, settings: &LogSettings, tz: Option<&str>, text: &str) {
+    let path = path(program, settings);
+    let Some(Ok(folder)) = path.parent().map(std::fs::metadata) else { return };
     let is_new = !path.exists();
     let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) else { return };
     if is_new {
@@ -92,7 +110,11 @@ pub(crate) fn note(program: &str, settings: &LogSettings, text: &str) {
     }
     let (now, pid) = (millis(clock::now()), std::process::id());
     let line = match settings.format {
-        LogFormat::Text | LogFormat::ParallelCluster => format!("{now} ERROR [pid={pid}] {text}\n"),
+        LogFormat::Text => format!("{now} ERROR [pid={pid}] {text}\n"),
+        LogFormat::ParallelCluster => {
+            let line = parallelcluster::Line::new(program, Zone::of(tz));
+            format!("{}{text}\n", line.head(clock::now(), "begin", &tracing::Level::ERROR))
+        }
         LogFormat::Json => {
             let fields =
                 serde_json::json!({"timestamp": now.to_string(), "level": "ERROR", "message": text, "span": {"pid": pid}});

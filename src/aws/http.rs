@@ -46,25 +46,25 @@ struct Way {
     ca_bundle: Option<PathBuf>,
 }
 
-/// Are endpoint and proxy addresses that can be used at all? Nothing is looked up.
-pub(crate) fn check(aws: &AwsSettings) -> Result<(), String> {
-    match &aws.endpoint_url {
+/// Are endpoint (`key` of `[aws]`) and proxy addresses that can be used at all? Nothing is looked up.
+pub(crate) fn check(aws: &AwsSettings, key: &str, endpoint: Option<&str>) -> Result<(), String> {
+    match endpoint {
         Some(url) if !url.starts_with("http://") && !url.starts_with("https://") => {
-            Err(format!("[aws] endpoint_url {url:?} must begin with http:// or https://"))
+            Err(format!("[aws] {key} {url:?} must begin with http:// or https://"))
         }
         _ => proxy(&way(aws)).map(drop),
     }
 }
 
-/// The client for EC2.
-pub(crate) fn for_ec2(aws: &AwsSettings, hosts: &Hosts) -> SharedHttpClient {
-    let plain = |url: &Option<String>| url.as_ref().is_some_and(|url| url.starts_with("http://"));
-    let proxy_is_plain = aws.proxy.is_none() || plain(&aws.proxy);
-    let https = !(plain(&aws.endpoint_url) && proxy_is_plain);
+/// The client for a service at `endpoint`, or where the SDK knows it to be.
+pub(crate) fn for_service(aws: &AwsSettings, endpoint: Option<&str>, hosts: &Hosts) -> SharedHttpClient {
+    let plain = |url: &str| url.starts_with("http://");
+    let proxy_is_plain = aws.proxy.as_deref().is_none_or(plain);
+    let https = !(endpoint.is_some_and(plain) && proxy_is_plain);
     client(Way { https, ..way(aws) }, hosts)
 }
 
-/// The client for STS, where a profile assumes a role: as for EC2, always https.
+/// The client for STS, where a profile assumes a role: as for a service, always https.
 pub(crate) fn for_sts(aws: &AwsSettings, hosts: &Hosts) -> SharedHttpClient {
     client(Way { https: true, ..way(aws) }, hosts)
 }

@@ -22,6 +22,17 @@ pub(super) fn check_name(text: &str, most: usize) -> Result<(), Complaint> {
     Ok(())
 }
 
+/// The name of a group; one that is a ParallelCluster compute resource may be called `queue/resource`.
+pub(super) fn check_group(text: &str, is_queue: bool) -> Result<(), Complaint> {
+    match text.split_once('/') {
+        Some((queue, resource)) if is_queue && text.len() <= 100 => {
+            check_name(queue, 100)?;
+            check_name(resource, 100)
+        }
+        _ => check_name(text, 100),
+    }
+}
+
 pub(super) fn check_type(text: &str) -> Result<(), Complaint> {
     let part = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     match text.split_once('.') {
@@ -117,6 +128,66 @@ pub(super) fn check_no_proxy(text: &str) -> Result<(), Complaint> {
         return Err(("is a URL".to_owned(), "write the host alone".to_owned()));
     }
     Ok(())
+}
+
+/// A queue or compute resource of ParallelCluster: part of a node's name.
+pub(super) fn check_queue(text: &str) -> Result<(), Complaint> {
+    if text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        return Ok(());
+    }
+    Err((format!("{text:?} is no part of a node's name"), "write lower case letters, digits and '-' only".to_owned()))
+}
+
+/// A DynamoDB table (DynamoDB API, CreateTable).
+pub(super) fn check_table(text: &str) -> Result<(), Complaint> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (3..=255).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err((format!("{text:?} cannot be a table's name"), "write 3 to 255 letters, digits, '.', '_' and '-'".to_owned()))
+}
+
+/// The id of a hosted zone (Route 53 API).
+pub(super) fn check_zone(text: &str) -> Result<(), Complaint> {
+    if text.len() <= 32 && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()) {
+        return Ok(());
+    }
+    let help = match text.strip_prefix("/hostedzone/") {
+        Some(id) => format!("write {id:?}"),
+        None => "write the zone's id, such as \"Z0123456789ABCDEFGHIJ\"".to_owned(),
+    };
+    Err((format!("{text:?} is no zone id"), help))
+}
+
+/// A domain with or without the dot at its end; a node's name and a dot go before it.
+pub(super) fn check_domain(text: &str) -> Result<(), Complaint> {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    if text.len() <= 255 && text.strip_suffix('.').unwrap_or(text).split('.').all(label) {
+        return Ok(());
+    }
+    Err((format!("{text:?} is no domain"), "write something like \"hpc.pcluster.\"".to_owned()))
+}
+
+pub(super) fn check_ip(text: &str) -> Result<(), Complaint> {
+    match text.parse::<std::net::IpAddr>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err((format!("{text:?} is no IP address"), "write something like \"10.0.0.10\"".to_owned())),
+    }
+}
+
+pub(super) fn check_host(text: &str) -> Result<(), Complaint> {
+    check_domain(text)
+        .map_err(|_| (format!("{text:?} is no host name"), "write something like \"ip-10-0-0-10.ec2.internal\"".to_owned()))
+}
+
+pub(super) fn check_instance_id(text: &str) -> Result<(), Complaint> {
+    let is_id = |id: &str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if text == "unknown" || text.strip_prefix("i-").is_some_and(is_id) {
+        return Ok(());
+    }
+    Err((format!("{text:?} is no instance id"), "write the head node's own id, i- and its digits".to_owned()))
 }
 
 #[cfg(test)]

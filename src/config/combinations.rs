@@ -1,7 +1,7 @@
 //! What EC2 does not take together: a group's recipe and launch policy in, every conflict out. Knows no file format; a conflict names
 //! keys, and the reader of the file points at them.
 
-use crate::model::policy::{LaunchPolicy, Strategy};
+use crate::model::policy::{LaunchPolicy, ScaleBy, Strategy};
 use crate::model::recipe::{Api, Capacity, Recipe};
 
 /// `MinTargetCapacity` of CreateFleet (aws-facts A.2).
@@ -34,8 +34,8 @@ fn conflict(keys: &'static [&'static str], message: impl Into<String>, help: imp
     Conflict { keys, message: message.into(), help: help.into() }
 }
 
-/// Every conflict of one group, in a fixed order.
-pub(crate) fn conflicts(recipe: &Recipe, launch: &LaunchPolicy) -> Vec<Conflict> {
+/// Every conflict of one group, in a fixed order. A whole job or call ([`ScaleBy`]) is held together by these programs, not by EC2.
+pub(crate) fn conflicts(recipe: &Recipe, launch: &LaunchPolicy, scale_by: ScaleBy) -> Vec<Conflict> {
     let mut found = Vec::new();
     let (types, subnets) = (recipe.instance_types.len(), recipe.subnets.len());
     let block = recipe.capacity == Capacity::CapacityBlock;
@@ -57,9 +57,11 @@ pub(crate) fn conflicts(recipe: &Recipe, launch: &LaunchPolicy) -> Vec<Conflict>
     }
     match recipe.api {
         Api::RunInstances => run_instances(recipe, block, &mut found),
-        Api::CreateFleet => create_fleet(recipe, launch, block, &mut found),
+        Api::CreateFleet => create_fleet(recipe, launch, scale_by, block, &mut found),
     }
-    if let (Some(word), Api::CreateFleet) = (&recipe.allocation_strategy, recipe.api) {
+    if let (Some(word), Api::CreateFleet) = (&recipe.allocation_strategy, recipe.api)
+        && recipe.capacity != Capacity::Template
+    {
         let (capacity, allowed): (_, &[&str]) = match recipe.capacity {
             Capacity::OnDemand => ("on-demand", &ON_DEMAND_STRATEGIES),
             Capacity::Spot => ("spot", &SPOT_STRATEGIES),
@@ -113,25 +115,39 @@ fn run_instances(recipe: &Recipe, block: bool, found: &mut Vec<Conflict>) {
     }
 }
 
-fn create_fleet(recipe: &Recipe, launch: &LaunchPolicy, block: bool, found: &mut Vec<Conflict>) {
+fn create_fleet(recipe: &Recipe, launch: &LaunchPolicy, scale_by: ScaleBy, block: bool, found: &mut Vec<Conflict>) {
+    if recipe.capacity == Capacity::Template {
+        found.push(conflict(
+            &["capacity", "api"],
+            "CreateFleet does not take what is bought from the launch template",
+            "write capacity = \"on-demand\", \"spot\" or \"capacity-block\", or api = \"run-instances\"",
+        ));
+    }
     if launch.strategy != Strategy::AllOrNothing {
         return;
     }
     let (types, subnets) = (recipe.instance_types.len(), recipe.subnets.len());
-    if types > 1 && subnets > 1 && !block {
+    let no_minimum = types > 1 && subnets > 1 && !block;
+    if no_minimum && scale_by != ScaleBy::Batch {
+        return;
+    }
+    if no_minimum {
         found.push(conflict(
             &["strategy", "instance_types", "subnets", "api"],
             format!(
                 "all-or-nothing cannot be had from CreateFleet over {types} instance types and {subnets} subnets: its \
                  MinTargetCapacity needs a single type or a single zone"
             ),
-            "keep one instance type or one subnet, or write strategy = \"best-effort\" in this group",
+            "keep one instance type or one subnet, or write strategy = \"greedy-all-or-nothing\" or \"best-effort\" in this group",
         ));
     }
     if launch.batch_size > MAX_FLEET_MINIMUM {
         found.push(conflict(
             &["batch_size", "strategy", "api"],
-            format!("CreateFleet guarantees at most {MAX_FLEET_MINIMUM} instances all-or-nothing (MinTargetCapacity), batch_size is {}", launch.batch_size),
+            format!(
+                "CreateFleet guarantees at most {MAX_FLEET_MINIMUM} instances all-or-nothing (MinTargetCapacity), batch_size is {}",
+                launch.batch_size
+            ),
             format!("write batch_size = {MAX_FLEET_MINIMUM} or less in this group, or strategy = \"best-effort\""),
         ));
     }
@@ -146,7 +162,7 @@ mod tests {
     fn found(change: impl FnOnce(&mut Recipe, &mut LaunchPolicy)) -> Vec<&'static [&'static str]> {
         let mut group = group("c5", 500);
         change(&mut group.recipe, &mut group.launch);
-        conflicts(&group.recipe, &group.launch).iter().map(|conflict| conflict.keys).collect()
+        conflicts(&group.recipe, &group.launch, ScaleBy::Batch).iter().map(|conflict| conflict.keys).collect()
     }
 
     fn list(count: usize) -> Vec<String> {

@@ -65,18 +65,15 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Reads the file. Errors: it cannot be read, or it holds mistakes.
-pub(crate) fn load(path: &Path) -> Result<Settings, ConfigError> {
+/// A file's text. Errors: it cannot be read, or is no UTF-8.
+pub(super) fn text(path: &Path) -> Result<String, ConfigError> {
     let bytes = fs::read(path).map_err(|source| unreadable(path, source))?;
-    match String::from_utf8(bytes) {
-        Ok(text) => parse(path, &text),
-        Err(error) => {
-            let at = error.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(error.as_bytes());
-            let source = Source { path, text: &text };
-            Err(ConfigError::Mistakes(vec![source.cite(at..at + 1, "this is not UTF-8", "save the file as UTF-8")]))
-        }
-    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes());
+        let source = Source { path, text: &text };
+        ConfigError::Mistakes(vec![source.cite(at..at + 1, "this is not UTF-8", "save the file as UTF-8")])
+    })
 }
 
 /// What a file that was refused still says, mistaken values replaced by their defaults: only for finding scontrol and the log when

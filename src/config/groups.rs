@@ -1,54 +1,44 @@
-//! The `[[group]]` tables: the array in, groups and their nodes out, every mistake noted. What EC2 does not take together is
-//! `combinations.rs`' to say; this module points at it.
+//! The `[[group]]` tables: the array in, groups and their nodes out, every mistake noted. `nodes.rs`, `recipe.rs` and
+//! `sections_launch.rs` have most of the keys.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::checks::{check_allocation, check_name, check_subnet, check_type};
-use super::combinations::conflicts;
+use super::checks::check_group;
 use super::index::index;
+use super::nodes::{self, Nodes};
+use super::queues::{NotANode, QueueIndex};
 use super::reader::{REQUIRED, Reader, SECTION, Section, Span};
+use super::recipe::{fallbacks, point_at_conflicts, recipe};
+use super::sections_launch::launch_policy;
 use super::settings::NodeIndex;
-use super::template::launch_template;
-use crate::model::failure::BackoffTimes;
-use crate::model::hostlist;
-use crate::model::instance::tag;
-use crate::model::policy::{LaunchPolicy, OnExisting, Strategy};
+use super::tags::tags;
+use crate::model::policy::{LaunchPolicy, ScaleBy};
 use crate::model::recipe::{Api, Capacity, Group, GroupNodes, LaunchTemplate, Recipe};
-
-/// A fleet has 10,000 instances at most (aws-facts A.2).
-const MAX_BATCH: u64 = 10_000;
-/// Longer than a week is a mistake: a group that is to stay off is taken out.
-const MAX_BACKOFF: Duration = Duration::from_hours(7 * 24);
-/// EC2 takes 50 tags per resource; eight are kept for our own.
-const MAX_TAGS: usize = 50 - 8;
-/// Characters of a tag's key and value (EC2 user guide, tag restrictions).
-const MAX_TAG_KEY: usize = 128;
-const MAX_TAG_VALUE: usize = 256;
-/// CreateFleet refuses a spot price of 0.001 or less (aws-facts A.2).
-const LEAST_PRICE: f64 = 0.001;
-/// US dollars an hour; above every list price, so more is a slip of the decimal point.
-const MOST_PRICE: f64 = 1000.0;
 
 const NO_GROUP: &str = "add a [[group]] section with name, nodes and launch_template";
 
+/// What the rest of the file says to every group.
+pub(super) struct Context<'a> {
+    /// `[launch]`.
+    pub(super) base: &'a LaunchPolicy,
+    pub(super) scale_by: ScaleBy,
+    /// Is there a `[parallelcluster]` section?
+    pub(super) parallelcluster: bool,
+    /// Most names of one host list.
+    pub(super) limit: usize,
+}
+
 /// Reads `[[group]]`; the groups that are whole, and which node belongs to which.
-pub(crate) fn read<'t>(
-    reader: &Reader<'t>,
-    root: &Section<'_, 't>,
-    base: &LaunchPolicy,
-    limit: usize,
-) -> (Vec<Group>, NodeIndex) {
+pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Context<'_>) -> (Vec<Group>, NodeIndex) {
     let mut groups = Vec::new();
     let mut lists = Vec::new();
     let mut names: Vec<(String, Span)> = Vec::new();
     let mut places = Vec::new();
-    for (table, span) in tables(root) {
+    for (table, span) in tables(root, "group", "[[group]]", Some(NO_GROUP)) {
         let section = reader.section("group", Some(table), span.clone());
-        let read = group(reader, &section, base);
-        let nodes_span = section.value_span("nodes").unwrap_or(span);
+        let read = group(reader, &section, context);
         if let Some((name, span)) = name(&section) {
             match names.iter().find(|(other, _)| *other == name) {
                 Some((_, other)) => {
@@ -62,13 +52,29 @@ pub(crate) fn read<'t>(
                 None => names.push((name, span)),
             }
         }
-        let list = expand(reader, &section, limit);
         section.finish();
-        let Some(group) = read else { continue };
+        let Some((group, nodes)) = read else { continue };
         groups.push(group);
-        lists.push(list);
-        places.push(nodes_span);
+        lists.push(nodes.names);
+        places.push(section.value_span(nodes.key).unwrap_or(span));
     }
+    let is_queue = |group: &Group| matches!(group.nodes, GroupNodes::Queue { .. });
+    if let Some(first) = groups.first()
+        && let Some(other) = groups.iter().position(|group| is_queue(group) != is_queue(first))
+    {
+        reader.mistake(
+            places[other].clone(),
+            format!("some groups have nodes and some a queue; group {:?} has the other in line {}", first.name, reader.line(&places[0])),
+            "write nodes in all groups, or queue and compute_resource in all",
+        );
+    }
+    let node_group =
+        if groups.iter().any(is_queue) { queues(reader, &groups, &places) } else { listed(reader, &groups, lists, &places) };
+    (groups, node_group)
+}
+
+/// The index of groups that list their nodes.
+fn listed(reader: &Reader<'_>, groups: &[Group], lists: Vec<Vec<String>>, places: &[Span]) -> NodeIndex {
     let (node_group, overlaps) = index(lists);
     for overlap in overlaps {
         let (first, second) = (&groups[overlap.first].name, &groups[overlap.second].name);
@@ -81,29 +87,69 @@ pub(crate) fn read<'t>(
             ),
         );
     }
-    (groups, node_group)
+    node_group
 }
 
-/// The tables of the array, each with its place.
-fn tables<'r, 't>(root: &Section<'r, 't>) -> Vec<(&'r DeTable<'t>, Span)> {
-    let Some(value) = root.value("group", SECTION) else {
-        root.require("group", NO_GROUP);
+/// The index of groups that are ParallelCluster's compute resources.
+fn queues(reader: &Reader<'_>, groups: &[Group], places: &[Span]) -> NodeIndex {
+    let mut index = QueueIndex::default();
+    let mut seen: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (at, group) in groups.iter().enumerate() {
+        let GroupNodes::Queue { queue, resource } = &group.nodes else { continue };
+        if let Some(first) = seen.get(&(queue.as_str(), resource.as_str())) {
+            reader.mistake(
+                places[at].clone(),
+                format!("queue {queue} with compute resource {resource} has two groups; the other is in line {}", reader.line(&places[*first])),
+                "keep one of them",
+            );
+            continue;
+        }
+        seen.insert((queue, resource), at);
+        index.insert(queue, resource, u32::try_from(at).unwrap_or(u32::MAX));
+    }
+    for ((queue, resource), at) in seen {
+        for kind in ["st", "dy"] {
+            if let Err(NotANode::Ambiguous(one, other)) = index.get(&format!("{queue}-{kind}-{resource}-1")) {
+                reader.mistake(
+                    places[at].clone(),
+                    format!("a node {queue}-{kind}-{resource}-1 can be of {one} and of {other}"),
+                    "rename one of them",
+                );
+            }
+        }
+    }
+    NodeIndex::Queues(index)
+}
+
+/// The tables of an array, each with its place; `required` says what to write when there is none.
+pub(super) fn tables<'r, 't>(
+    section: &Section<'r, 't>,
+    key: &'static str,
+    header: &str,
+    required: Option<&str>,
+) -> Vec<(&'r DeTable<'t>, Span)> {
+    let Some(value) = section.value(key, SECTION) else {
+        if let Some(help) = required {
+            section.require(key, help);
+        }
         return Vec::new();
     };
     match value.get_ref() {
         DeValue::Array(array) if array.iter().all(|element| element.get_ref().is_table()) => {
-            if array.is_empty() {
-                root.require("group", NO_GROUP);
+            if array.is_empty()
+                && let Some(help) = required
+            {
+                section.require(key, help);
             }
             array.iter().filter_map(|element| Some((element.get_ref().as_table()?, element.span()))).collect()
         }
         DeValue::Table(table) => {
-            root.wrong_type("group", value, "an array of tables", "write [[group]] with two brackets");
+            section.wrong_type(key, value, "an array of tables", format!("write {header} with two brackets"));
             // Its keys are looked at all the same.
             vec![(table, value.span())]
         }
         _ => {
-            root.wrong_type("group", value, "an array of tables", "write a [[group]] section for each group");
+            section.wrong_type(key, value, "an array of tables", format!("write a {header} section for each {key}"));
             Vec::new()
         }
     }
@@ -115,178 +161,46 @@ fn name(section: &Section<'_, '_>) -> Option<(String, Span)> {
     Some((value.get_ref().as_str()?.to_owned(), value.span()))
 }
 
-fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, base: &LaunchPolicy) -> Option<Group> {
-    let name = section.checked("name", REQUIRED, "\"c5\"", |text| check_name(text, 100));
+/// `None`: incomplete, so it takes part in nothing else; its mistakes are noted.
+fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, context: &Context<'_>) -> Option<(Group, Nodes)> {
+    let is_queue = section.key_span("queue").is_some();
+    let name = section.checked("name", REQUIRED, "\"c5\"", |text| check_group(text, is_queue));
     if name.is_none() && !section.is_bad("name") {
         section.require("name", "add name = \"c5\"");
     }
-    let launch_template = launch_template(reader, section);
-    let recipe = Recipe {
-        api: section.choice(
-            "api",
-            Api::RunInstances,
-            &[("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)],
-        ),
-        launch_template: launch_template.clone().unwrap_or_else(no_template),
-        instance_types: section.texts("instance_types", "\"c5.large\"", check_type),
-        subnets: section.texts("subnets", "\"subnet-0123456789abcdef0\"", check_subnet),
-        capacity: section.choice(
-            "capacity",
-            Capacity::OnDemand,
-            &[("on-demand", Capacity::OnDemand), ("spot", Capacity::Spot), ("capacity-block", Capacity::CapacityBlock)],
-        ),
-        allocation_strategy: section.checked("allocation_strategy", "EC2's own", "\"lowest-price\"", check_allocation),
-        max_price: section.number("max_price", None, LEAST_PRICE, MOST_PRICE),
-        tags: tags(reader, section),
-        tag_instances_only: false,
-        overrides: serde_json::Map::new(),
-    };
-    section.inherits.set(true);
-    let launch = launch_policy(section, base);
-    section.inherits.set(false);
-    for conflict in conflicts(&recipe, &launch) {
-        if conflict.keys.iter().any(|key| section.is_bad(key)) {
-            continue; // the conflict may be with a default that stands in for a wrong value
-        }
-        let span = conflict.keys.iter().find_map(|key| section.value_span(key)).unwrap_or_else(|| section.span.clone());
-        reader.mistake(span, conflict.message, conflict.help);
-    }
-    // An incomplete group takes part in nothing else; its mistakes are noted.
-    let nodes = section.value("nodes", REQUIRED)?.get_ref().as_str()?.to_owned();
-    Some(Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes: GroupNodes::List(nodes), recipe, fallbacks: Vec::new(), launch })
-}
-
-fn no_template() -> LaunchTemplate {
-    LaunchTemplate { name: None, id: None, version: String::new() }
-}
-
-/// The launch settings, of `[launch]` (over the built-in ones) or of a group (over those of `[launch]`).
-pub(crate) fn launch_policy(section: &Section<'_, '_>, base: &LaunchPolicy) -> LaunchPolicy {
-    let backoff = |key, base| section.duration(key, base, Duration::ZERO..=MAX_BACKOFF);
-    LaunchPolicy {
-        strategy: section.choice(
-            "strategy",
-            base.strategy,
-            &[("best-effort", Strategy::BestEffort), ("all-or-nothing", Strategy::AllOrNothing)],
-        ),
-        batch_size: size(section.integer("batch_size", base.batch_size as u64, 1..=MAX_BATCH)),
-        on_existing: section.choice(
-            "on_existing",
-            base.on_existing,
-            &[("replace", OnExisting::Replace), ("reboot", OnExisting::Reboot)],
-        ),
-        node_tags: section.boolean("node_tags", base.node_tags),
-        backoff: BackoffTimes {
-            capacity: backoff("backoff_capacity", base.backoff.capacity),
-            quota: backoff("backoff_quota", base.backoff.quota),
-            configuration: backoff("backoff_configuration", base.backoff.configuration),
-        },
-    }
-}
-
-/// A number whose range has been checked, as a size.
-pub(crate) fn size(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// The names behind `nodes`; empty after a mistake.
-fn expand(reader: &Reader<'_>, section: &Section<'_, '_>, limit: usize) -> Vec<String> {
-    let example = "\"c5-[1-100]\"";
-    let Some(value) = section.value("nodes", REQUIRED) else {
-        section.require("nodes", format!("add nodes = {example}"));
-        return Vec::new();
-    };
-    if value.get_ref().is_array() {
-        section.wrong_type("nodes", value, "a string", "write one host list: \"a-[1-10],b-[1-10]\"");
-        return Vec::new();
-    }
-    // Blanks around a host list and line breaks in it are the host list's own affair.
-    let DeValue::String(text) = value.get_ref() else {
-        section.wrong_type("nodes", value, "a string", format!("write a host list such as {example}"));
-        return Vec::new();
-    };
-    match hostlist::expand(text, limit) {
-        Ok(expansion) if expansion.names.is_empty() => {
-            section.mistake("nodes", value.span(), "nodes names no node", format!("write a host list such as {example}"));
-            Vec::new()
-        }
-        Ok(expansion) => {
-            if let Some(twice) = expansion.duplicates.first() {
-                let more = match expansion.duplicates.len() {
-                    1 => String::new(),
-                    count => format!(" and {} more", count - 1),
-                };
-                section.mistake(
-                    "nodes",
-                    value.span(),
-                    format!("nodes names {twice}{more} more than once"),
-                    "name each node once",
-                );
-            }
-            expansion.names
-        }
-        Err(error) => {
-            let at = reader.inside(&value.span(), error.position);
-            section.mistake(
-                "nodes",
-                at..at + 1,
-                format!("nodes: {}", error.problem),
-                format!("write a host list such as {example}"),
-            );
-            Vec::new()
-        }
-    }
-}
-
-/// The tags of instances and volumes (R34).
-fn tags<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> BTreeMap<String, String> {
-    let mut tags = BTreeMap::new();
-    let Some(value) = section.value("tags", "{}") else { return tags };
-    let DeValue::Table(table) = value.get_ref() else {
-        section.wrong_type("tags", value, "a table", "write tags = { project = \"blue\" }");
-        return tags;
-    };
-    for (key, value) in table.iter() {
-        let name = &**key.get_ref();
-        let lower = name.to_ascii_lowercase();
-        let reserved =
-            [("aws:", "EC2"), (tag::PREFIX, "these programs")].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
-        if let Some((prefix, owner)) = reserved {
-            reader.mistake(
-                key.span(),
-                format!("tag {name:?} is reserved: {owner} write the tags that begin with {prefix}"),
-                "choose another key",
-            );
-            continue;
-        }
-        if name.is_empty() || name.chars().count() > MAX_TAG_KEY || name.contains(char::is_control) {
-            reader.mistake(key.span(), "a tag's key is plain text", format!("write 1 to {MAX_TAG_KEY} characters"));
-            continue;
-        }
-        match value.get_ref() {
-            // Unlike other strings, a tag may be empty or have blanks around it.
-            DeValue::String(text) if text.chars().count() <= MAX_TAG_VALUE && !text.contains(char::is_control) => {
-                tags.insert(name.to_owned(), text.to_string());
-            }
-            DeValue::String(_) => {
-                reader.mistake(
-                    value.span(),
-                    format!("the value of tag {name:?} is too long or no plain text"),
-                    format!("write at most {MAX_TAG_VALUE} characters"),
-                );
-            }
-            _ => {
-                section.text_of("tags", value, "\"blue\"");
-            }
-        }
-    }
-    if table.len() > MAX_TAGS {
+    let nothing = Recipe { tags: tags(reader, section), ..no_recipe(context.parallelcluster) };
+    let recipe = recipe(reader, section, &nothing);
+    section.inherits.set(Some("as `[launch]`"));
+    let launch = launch_policy(section, context.base);
+    section.inherits.set(None);
+    point_at_conflicts(reader, section, &recipe, &launch, context.scale_by);
+    if context.scale_by != ScaleBy::Batch
+        && let Some(span) = section.key_span("strategy")
+    {
         section.mistake(
-            "tags",
-            section.key_span("tags").unwrap_or_else(|| value.span()),
-            format!("{} tags are too many; EC2 takes 50 for an instance and 8 are kept for these programs", table.len()),
-            format!("keep at most {MAX_TAGS}"),
+            "strategy",
+            span,
+            "a group cannot have a strategy of its own: with scale_by a job or call is launched as a whole, over its groups",
+            "set it in [launch], or write scale_by = \"batch\" there",
         );
     }
-    tags
+    let fallbacks = fallbacks(reader, section, &recipe, &launch, context.scale_by);
+    let nodes = nodes::read(reader, section, context.parallelcluster, context.limit)?;
+    Some((Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes: nodes.nodes.clone(), recipe, fallbacks, launch }, nodes))
+}
+
+/// What a group without any of the keys asks for.
+pub(super) fn no_recipe(tag_instances_only: bool) -> Recipe {
+    Recipe {
+        api: Api::RunInstances,
+        launch_template: LaunchTemplate { name: None, id: None, version: String::new() },
+        instance_types: Vec::new(),
+        subnets: Vec::new(),
+        capacity: Capacity::OnDemand,
+        allocation_strategy: None,
+        max_price: None,
+        tags: BTreeMap::new(),
+        tag_instances_only,
+        overrides: serde_json::Map::new(),
+    }
 }

@@ -3,18 +3,35 @@
 //! `file.rs` is the story; `reader.rs` and `cite.rs` know TOML and positions; `combinations.rs` and `index.rs` know neither, so that
 //! another kind of file can be held to the same rules.
 
+pub(crate) mod aws_plugin;
 mod checks;
 pub(crate) mod cite;
 mod combinations;
 pub(crate) mod file;
 mod groups;
 mod index;
+mod nodes;
+mod overrides;
+mod parallelcluster;
 pub(crate) mod queues;
 mod reader;
+mod recipe;
+pub(crate) mod render;
 mod sections;
+mod sections_launch;
+mod sections_publish;
 pub(crate) mod settings;
+pub(crate) mod source;
+mod tags;
 mod template;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_recipes;
+#[cfg(test)]
+mod tests_render;
+#[cfg(test)]
+mod tests_sections;
 mod values;
-mod words;
+
+use crate::model::words;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::cite::{Mistake, Source};
 use super::words::nearest;
@@ -71,7 +71,7 @@ impl<'t> Reader<'t> {
             name,
             table,
             span,
-            inherits: Cell::new(false),
+            inherits: Cell::new(None),
             asked: RefCell::default(),
             bad: RefCell::default(),
         }
@@ -136,7 +136,7 @@ fn unknown(section: &'static str, key: &str, asked: &Asked) -> (String, String) 
 fn place(section: &str) -> String {
     match section {
         "" => "at the top of the file".to_owned(),
-        "group" => "in [[group]]".to_owned(),
+        "group" | "group.fallback" => format!("in [[{section}]]"),
         name => format!("in [{name}]"),
     }
 }
@@ -184,8 +184,8 @@ pub(crate) struct Section<'r, 't> {
     table: Option<&'r DeTable<'t>>,
     /// Its header, or where it would be.
     pub(crate) span: Span,
-    /// The defaults are another section's values: the documentation says `[launch]`.
-    pub(crate) inherits: Cell<bool>,
+    /// What the documentation says instead of defaults where another section's values are the defaults.
+    pub(crate) inherits: Cell<Option<&'static str>>,
     asked: RefCell<BTreeSet<&'static str>>,
     bad: RefCell<BTreeSet<&'static str>>,
 }
@@ -194,7 +194,8 @@ impl<'r, 't> Section<'r, 't> {
     /// The value as written, whatever its type; `default` is for the documentation.
     pub(crate) fn value(&self, key: &'static str, default: impl Into<String>) -> Option<&'r Value<'t>> {
         self.asked.borrow_mut().insert(key);
-        self.reader.asked.borrow_mut().insert((self.name, key), default.into());
+        let default = self.inherits.get().map_or_else(|| default.into(), str::to_owned);
+        self.reader.asked.borrow_mut().insert((self.name, key), default);
         self.table.and_then(|table| table.get(key))
     }
 
@@ -213,6 +214,16 @@ impl<'r, 't> Section<'r, 't> {
         });
         let (table, span) = table.map_or((None, self.span.clone()), |(table, span)| (Some(table), span));
         self.reader.section(key, table, span)
+    }
+
+    /// Is it in the file?
+    pub(crate) fn is_written(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Is there nothing in it?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_none_or(DeTable::is_empty)
     }
 
     /// Where a key is written.
@@ -246,6 +257,17 @@ impl<'r, 't> Section<'r, 't> {
         self.bad.borrow().contains(key)
     }
 
+    /// Has a mistake been noted about any key's value, or is there a key that nobody asked for?
+    pub(crate) fn has_mistakes(&self) -> bool {
+        !self.bad.borrow().is_empty() || self.unknown().next().is_some()
+    }
+
+    /// Keys that are written and were not asked for.
+    fn unknown(&self) -> impl Iterator<Item = &'r Spanned<DeString<'t>>> {
+        let asked = self.asked.borrow().clone();
+        self.table.into_iter().flat_map(DeTable::iter).map(|(key, _)| key).filter(move |key| !asked.contains(&**key.get_ref()))
+    }
+
     /// Notes that a key must be there.
     pub(crate) fn require(&self, key: &'static str, help: impl Into<String>) {
         self.bad.borrow_mut().insert(key);
@@ -255,12 +277,8 @@ impl<'r, 't> Section<'r, 't> {
 
     /// Notes every key that is written and was not asked for.
     pub(crate) fn finish(&self) {
-        let asked = self.asked.borrow();
-        for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
-            if !asked.contains(&**key.get_ref()) {
-                self.reader.unknown.borrow_mut().push((self.name, key.get_ref().to_string(), key.span()));
-            }
-        }
+        let unknown = self.unknown().map(|key| (self.name, key.get_ref().to_string(), key.span()));
+        self.reader.unknown.borrow_mut().extend(unknown);
     }
 }
 

@@ -1,44 +1,33 @@
-//! The sections of the file but `[[group]]`: a parsed document in, [`Settings`] out, every mistake noted. Here are the keys, their
-//! defaults and their ranges; `docs/configuration.md` says the same in tables, and a test compares the two.
+//! The whole file: a parsed document in, [`Settings`] out, every mistake noted. Here and in the modules for `[launch]`, for what is
+//! published and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in tables, and a
+//! test compares the two.
 //!
 //! Never looks at anything but the document.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
+use tracing::Level;
 
-use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_url};
-use super::groups::{self, launch_policy, size};
+use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_table, check_url};
+use super::groups::{self, Context};
 use super::reader::{NONE, REQUIRED, Reader, Section};
 use super::settings::{AwsSettings, LogFormat, LogSettings, NodeAddress, PublishSettings, Settings, SlurmSettings, StoreKind};
-use crate::model::failure::BackoffTimes;
+use super::{sections_launch, sections_publish};
 use crate::model::hostlist;
-use crate::model::policy::{Bucket, Daemon, LaunchPolicy, OnExisting, RunPolicy, ScaleBy, Strategy};
 
-/// The built-in values of what `[launch]` and a group may set. CreateFleet and RunInstances are fastest in calls of some hundreds
-/// (aws-facts A.1); the back-off times are those of the architecture: capacity comes back in minutes, a wrong template does not.
-fn built_in_policy() -> LaunchPolicy {
-    LaunchPolicy {
-        strategy: Strategy::BestEffort,
-        batch_size: 500,
-        on_existing: OnExisting::Replace,
-        node_tags: false,
-        backoff: BackoffTimes {
-            capacity: Duration::from_mins(10),
-            quota: Duration::from_mins(5),
-            configuration: Duration::from_mins(30),
-        },
-    }
-}
-
-/// EC2's own bucket for RunInstances: 5 calls at once, then 2 a second (aws-facts A.7).
-const BUCKET: Bucket = Bucket { burst: 5, per_second: 2.0 };
-
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 /// The shortest time limit that is a limit and no typing error.
-const INSTANT: Duration = Duration::from_millis(100);
-const HOUR: Duration = Duration::from_hours(1);
+pub(super) const INSTANT: Duration = Duration::from_millis(100);
+pub(super) const HOUR: Duration = Duration::from_hours(1);
+
+pub(super) const NODE_ADDRESS: [(&str, NodeAddress); 3] =
+    [("scontrol", NodeAddress::Scontrol), ("registration", NodeAddress::Registration), ("none", NodeAddress::None)];
+pub(super) const LEVELS: [(&str, Level); 5] =
+    [("error", Level::ERROR), ("warn", Level::WARN), ("info", Level::INFO), ("debug", Level::DEBUG), ("trace", Level::TRACE)];
+pub(super) const FORMATS: [(&str, LogFormat); 3] =
+    [("text", LogFormat::Text), ("json", LogFormat::Json), ("parallelcluster", LogFormat::ParallelCluster)];
 
 /// The whole document. After a mistake a value that fits stands in, so that the reading goes on.
 pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<'t>) -> Settings {
@@ -48,20 +37,37 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     let hostlist_limit = size(root.integer("hostlist_limit", hostlist::DEFAULT_LIMIT as u64, 1..=100_000_000));
     let aws = aws(&root.table("aws"));
     let slurm = slurm(&root.table("slurm"));
-    let state_dir = state_dir(&root.table("state"));
-    let log = log(&root.table("log"));
-    let launch = root.table("launch");
-    let policy = launch_policy(&launch, &built_in_policy());
-    let run = run_policy(reader, &launch);
-    launch.finish();
-    let (groups, node_group) = groups::read(reader, &root, &policy, hostlist_limit);
+    let state_section = root.table("state");
+    let (state_dir, store) = state(&state_section);
+    let publish = sections_publish::publish(&root);
+    two_tables(&state_section, &store, &publish);
+    let parallelcluster = sections_publish::parallelcluster(&root.table("parallelcluster"));
+    let log = log(&root.table("log"), parallelcluster.is_some());
+    let (run, base) = sections_launch::read(reader, &root.table("launch"), parallelcluster.is_some());
+    let context = Context { base: &base, scale_by: run.scale_by, parallelcluster: parallelcluster.is_some(), limit: hostlist_limit };
+    let (groups, node_group) = groups::read(reader, &root, &context);
     root.finish();
-    let publish = PublishSettings { batch_size: 10_000, node_table: None, dns: None, hostname: false };
-    Settings { path: path.to_owned(), cluster, region, hostlist_limit, aws, slurm, state_dir, log, run, store: StoreKind::File, publish, parallelcluster: None, groups, node_group }
+    Settings {
+        path: path.to_owned(),
+        cluster,
+        region,
+        hostlist_limit,
+        aws,
+        slurm,
+        state_dir,
+        log,
+        run,
+        store,
+        publish,
+        parallelcluster,
+        groups,
+        node_group,
+        warnings: Vec::new(),
+    }
 }
 
 /// A checked string that must be there.
-fn required(
+pub(super) fn required(
     section: &Section<'_, '_>,
     key: &'static str,
     example: &str,
@@ -77,8 +83,8 @@ fn required(
 fn aws(section: &Section<'_, '_>) -> AwsSettings {
     let settings = AwsSettings {
         endpoint_url: section.checked("endpoint_url", NONE, "\"https://ec2.example.com\"", check_url),
-        dynamodb_endpoint_url: None,
-        route53_endpoint_url: None,
+        dynamodb_endpoint_url: section.checked("dynamodb_endpoint_url", NONE, "\"https://dynamodb.example.com\"", check_url),
+        route53_endpoint_url: section.checked("route53_endpoint_url", NONE, "\"https://route53.example.com\"", check_url),
         profile: section.text("profile", NONE, "\"hpc\"").map(|(text, _)| text),
         config_file: section.absolute_path("config_file", None, "\"/etc/slurm-ec2/aws-config\""),
         credentials_file: section.absolute_path("credentials_file", None, "\"/etc/slurm-ec2/aws-credentials\""),
@@ -130,13 +136,9 @@ fn aws(section: &Section<'_, '_>) -> AwsSettings {
 fn slurm(section: &Section<'_, '_>) -> SlurmSettings {
     let settings = SlurmSettings {
         bin_dir: section.absolute_path("bin_dir", Some("/usr/bin"), "\"/usr/bin\"").unwrap_or_default(),
-        sudo: None,
+        sudo: section.absolute_path("sudo", None, "\"/usr/bin/sudo\""),
         conf: section.absolute_path("conf", Some("/etc/slurm/slurm.conf"), "\"/etc/slurm/slurm.conf\"").unwrap_or_default(),
-        node_address: section.choice(
-            "node_address",
-            NodeAddress::Scontrol,
-            &[("scontrol", NodeAddress::Scontrol), ("registration", NodeAddress::Registration), ("none", NodeAddress::None)],
-        ),
+        node_address: section.choice("node_address", NodeAddress::Scontrol, &NODE_ADDRESS),
         nodes_per_call: size(section.integer("nodes_per_call", 10_000, 1..=100_000)),
         // slurmctld down costs scontrol 10 s by itself (slurm-facts); more than that and something else is wrong.
         command_timeout: section.duration("command_timeout", 20 * SECOND, INSTANT..=600 * SECOND),
@@ -145,77 +147,68 @@ fn slurm(section: &Section<'_, '_>) -> SlurmSettings {
     settings
 }
 
-fn state_dir(section: &Section<'_, '_>) -> PathBuf {
+fn state(section: &Section<'_, '_>) -> (PathBuf, StoreKind) {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Store {
+        File,
+        DynamoDb,
+    }
+    const KEY: &str = "table";
     let dir = section.absolute_path("dir", Some("/var/lib/slurm-ec2"), "\"/var/lib/slurm-ec2\"");
+    let store = section.choice("store", Store::File, &[("file", Store::File), ("dynamodb", Store::DynamoDb)]);
+    let table = section.checked(KEY, NONE, "\"slurm-ec2-hpc\"", check_table);
+    match store {
+        Store::DynamoDb if section.key_span(KEY).is_none() => section.require(KEY, "add table = \"slurm-ec2-hpc\""),
+        Store::File if !section.is_bad("store") => {
+            if let Some(span) = section.key_span(KEY) {
+                section.mistake(
+                    KEY,
+                    span,
+                    "table is for a mapping that is kept in DynamoDB",
+                    "add store = \"dynamodb\", or drop table",
+                );
+            }
+        }
+        _ => {}
+    }
     section.finish();
-    dir.unwrap_or_default()
+    let store = match store {
+        Store::File => StoreKind::File,
+        Store::DynamoDb => StoreKind::DynamoDb { table: table.unwrap_or_default() },
+    };
+    (dir.unwrap_or_default(), store)
 }
 
-fn log(section: &Section<'_, '_>) -> LogSettings {
-    use tracing::Level;
+/// Both tables have the node's name as their key, so one would overwrite the other's items.
+fn two_tables(section: &Section<'_, '_>, store: &StoreKind, publish: &PublishSettings) {
+    if let (StoreKind::DynamoDb { table }, Some(nodes), Some(span)) = (store, &publish.node_table, section.value_span("table"))
+        && *table == nodes.table
+    {
+        section.mistake(
+            "table",
+            span,
+            "table is the same as in [node_table]: its items would be overwritten",
+            "make a table of its own for the mapping",
+        );
+    }
+}
+
+fn log(section: &Section<'_, '_>, parallelcluster: bool) -> LogSettings {
     let settings = LogSettings {
         dir: section.absolute_path("dir", Some("/var/log/slurm-ec2"), "\"/var/log/slurm-ec2\"").unwrap_or_default(),
-        level: section.choice(
-            "level",
-            Level::INFO,
-            &[
-                ("error", Level::ERROR),
-                ("warn", Level::WARN),
-                ("info", Level::INFO),
-                ("debug", Level::DEBUG),
-                ("trace", Level::TRACE),
-            ],
+        file: None,
+        level: section.choice("level", Level::INFO, &LEVELS),
+        format: section.choice(
+            "format",
+            if parallelcluster { LogFormat::ParallelCluster } else { LogFormat::Text },
+            &FORMATS,
         ),
-        format: section.choice("format", LogFormat::Text, &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
     };
     section.finish();
     settings
 }
 
-/// What `[launch]` has and a group has not.
-fn run_policy<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> RunPolicy {
-    RunPolicy {
-        scale_by: ScaleBy::Batch,
-        strategy: Strategy::BestEffort,
-        requeue_now: false,
-        terminate_batch_size: 1000,
-        concurrency: size(section.integer("concurrency", 64, 1..=1000)),
-        bucket: request_bucket(reader, section),
-        deadline: section.duration("deadline", 120 * SECOND, SECOND..=HOUR),
-        daemon: section.choice("daemon", Daemon::Auto, &[("auto", Daemon::Auto), ("yes", Daemon::Yes), ("no", Daemon::No)]),
-        address_timeout: section.duration("address_timeout", 90 * SECOND, INSTANT..=600 * SECOND),
-    }
-}
-
-/// `"off"`, or a table; `None` = off.
-fn request_bucket<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<Bucket> {
-    const KEY: &str = "request_bucket";
-    let Bucket { burst, per_second } = BUCKET;
-    let example = format!("{{ burst = {burst}, per_second = {per_second:?} }}");
-    let value = section.value(KEY, example.clone());
-    let mut off = false;
-    let table = match value.map(|value| (value, value.get_ref())) {
-        None => None,
-        Some((_, DeValue::Table(table))) => Some(table),
-        Some((_, DeValue::String(text))) if text == "off" => {
-            off = true;
-            None
-        }
-        Some((value, _)) => {
-            section.mistake(
-                KEY,
-                value.span(),
-                "request_bucket must be \"off\" or a table",
-                format!("write \"off\" or {example}"),
-            );
-            None
-        }
-    };
-    let inner = reader.section("launch.request_bucket", table, section.value_span(KEY).unwrap_or_default());
-    let bucket = Bucket {
-        burst: u32::try_from(inner.integer("burst", u64::from(burst), 1..=1000)).unwrap_or(burst),
-        per_second: inner.number("per_second", Some(per_second), 0.0, 1000.0).unwrap_or(per_second),
-    };
-    inner.finish();
-    (!off).then_some(bucket)
+/// A number whose range has been checked, as a size.
+pub(super) fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

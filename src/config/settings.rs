@@ -28,12 +28,33 @@ pub(crate) struct Settings {
     pub(crate) groups: Vec<Group>,
     /// Node name → index into `groups`. Filled for every configured node.
     pub(crate) node_group: NodeIndex,
+    /// What is odd in the files and stops nothing; for the log.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Settings {
     /// The group a node belongs to; `None` for a node outside every group.
     pub(crate) fn group_of(&self, node: &str) -> Option<&Group> {
         self.node_group.get(node).map(|index| &self.groups[index])
+    }
+
+    /// Why a node has no group, for a reason or the log: lower case, no full stop. Of use for such a node only.
+    pub(crate) fn why_not(&self, node: &str) -> String {
+        match &self.node_group {
+            NodeIndex::Names(_) => format!("no [[group]] of {} names this node", self.path.display()),
+            NodeIndex::Queues(queues) => match queues.get(node) {
+                Err(error) => error.to_string(),
+                Ok(_) => "it has a group".to_owned(),
+            },
+        }
+    }
+
+    /// What is so wrong that some nodes cannot be launched, the others can: one text each, naming file and key.
+    pub(crate) fn broken(&self) -> Vec<&str> {
+        match &self.node_group {
+            NodeIndex::Names(_) => Vec::new(),
+            NodeIndex::Queues(queues) => queues.broken().collect(),
+        }
     }
 }
 
@@ -176,6 +197,8 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSettings {
     pub(crate) dir: PathBuf,
+    /// The program's log, where the configuration names the whole file; else it is `<dir>/<program>.log`.
+    pub(crate) file: Option<PathBuf>,
     pub(crate) level: tracing::Level,
     pub(crate) format: LogFormat,
 }

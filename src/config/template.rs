@@ -7,14 +7,16 @@ use super::reader::{REQUIRED, Reader, Section};
 use super::words::nearest;
 use crate::model::recipe::LaunchTemplate;
 
-/// A name, or a table with a name or an id, and a version.
+/// A name, or a table with a name or an id, and a version. Required unless the section inherits it.
 pub(super) fn launch_template<'t>(reader: &Reader<'t>, section: &Section<'_, 't>) -> Option<LaunchTemplate> {
     const KEY: &str = "launch_template";
     let example = "\"hpc-c5\", or { id = \"lt-0123456789abcdef0\", version = 3 }";
     let value = section.value(KEY, REQUIRED);
     let (table, span) = match value {
         None => {
-            section.require(KEY, format!("add launch_template = {example}"));
+            if section.inherits.get().is_none() {
+                section.require(KEY, format!("add launch_template = {example}"));
+            }
             (None, section.span.clone())
         }
         Some(value) => match value.get_ref() {
@@ -65,6 +67,7 @@ pub(super) fn launch_template<'t>(reader: &Reader<'t>, section: &Section<'_, 't>
             _ => {}
         }
     }
+    table?;
     Some(LaunchTemplate { name, id, version: version? })
 }
 

@@ -129,7 +129,7 @@ impl<'t> Section<'_, 't> {
     /// One of several words.
     pub(crate) fn choice<T: Copy + PartialEq>(&self, key: &'static str, base: T, words: &[(&str, T)]) -> T {
         let default = words.iter().find(|(_, value)| *value == base).map_or("", |(word, _)| word);
-        let Some(value) = self.value(key, self.shown(format!("{default:?}"))) else { return base };
+        let Some(value) = self.value(key, format!("{default:?}")) else { return base };
         let all = || words.iter().map(|(word, _)| *word);
         let DeValue::String(text) = value.get_ref() else {
             self.wrong_type(key, value, "a string", format!("write {}", choices(all())));
@@ -147,7 +147,7 @@ impl<'t> Section<'_, 't> {
     }
 
     pub(crate) fn boolean(&self, key: &'static str, base: bool) -> bool {
-        let Some(value) = self.value(key, self.shown(base.to_string())) else { return base };
+        let Some(value) = self.value(key, base.to_string()) else { return base };
         let DeValue::Boolean(boolean) = value.get_ref() else {
             self.wrong_type(key, value, "true or false", format!("write {key} = true or {key} = false, without quotes"));
             return base;
@@ -157,7 +157,7 @@ impl<'t> Section<'_, 't> {
 
     /// A whole number within a range.
     pub(crate) fn integer(&self, key: &'static str, base: u64, range: RangeInclusive<u64>) -> u64 {
-        let Some(value) = self.value(key, self.shown(base.to_string())) else { return base };
+        let Some(value) = self.value(key, base.to_string()) else { return base };
         let help = format!("write a number from {} to {}, such as {key} = {base}", range.start(), range.end());
         let DeValue::Integer(integer) = value.get_ref() else {
             self.wrong_type(key, value, "a whole number", help);
@@ -202,7 +202,7 @@ impl<'t> Section<'_, 't> {
     /// A duration such as "30s", "5m" or "1h 30m", within a range.
     pub(crate) fn duration(&self, key: &'static str, base: Duration, range: RangeInclusive<Duration>) -> Duration {
         let example = format!("{:?}", show_duration(base));
-        let Some(value) = self.value(key, self.shown(example.clone())) else { return base };
+        let Some(value) = self.value(key, example.clone()) else { return base };
         let text = match value.get_ref() {
             DeValue::String(text) => text,
             DeValue::Integer(number) => {
@@ -256,10 +256,6 @@ impl<'t> Section<'_, 't> {
                 base
             }
         }
-    }
-
-    fn shown(&self, default: String) -> String {
-        if self.inherits.get() { "as `[launch]`".to_owned() } else { default }
     }
 }
 

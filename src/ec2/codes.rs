@@ -9,10 +9,8 @@ use ErrorClass::{
     Ambiguous, Capacity, Configuration, Identity, Other, Quota, Reservation, Split, Throttled, TokenSpent, Transient, ZoneOrType,
 };
 
-/// No credentials were found at any of the places where they may be. Our own word; EC2 was not asked.
-pub(crate) const NO_CREDENTIALS: &str = "NoCredentials";
-/// An answer that cannot be read, or without a code. Our own word.
-pub(crate) const UNREADABLE: &str = "UnreadableAnswer";
+pub(crate) use crate::aws::codes::{NO_CREDENTIALS, UNREADABLE};
+use crate::aws::codes::matches;
 
 /// The first row that matches counts. `*` at the end or the beginning stands for any text.
 const TABLE: &[(&str, ErrorClass)] = &[
@@ -130,16 +128,6 @@ pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
 /// Without the side that CloudTrail and some messages put in front.
 pub(crate) fn bare(code: &str) -> &str {
     code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server.")).unwrap_or(code)
-}
-
-fn matches(pattern: &str, code: &str) -> bool {
-    if let Some(start) = pattern.strip_suffix('*') {
-        code.starts_with(start)
-    } else if let Some(end) = pattern.strip_prefix('*') {
-        code.ends_with(end)
-    } else {
-        code == pattern
-    }
 }
 
 #[cfg(test)]

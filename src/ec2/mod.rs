@@ -1,11 +1,12 @@
 //! The door to EC2: our words in, our words out. Only this folder names the AWS SDK. No policy.
 //!
-//! `sdk.rs` is the door itself; `request.rs` and `answer.rs` translate, `codes.rs` says what an error asks of us.
+//! `sdk.rs` is the door itself; `request.rs`, `overrides.rs` and `answer.rs` translate, `codes.rs` says what an error asks of us.
 
 mod answer;
 pub(crate) mod codes;
 mod describe;
 pub(crate) mod error;
+mod overrides;
 mod request;
 mod retry;
 pub(crate) mod sdk;
@@ -15,5 +16,7 @@ pub(crate) mod terminate;
 
 #[cfg(test)]
 mod wire_instance_tests;
+#[cfg(test)]
+mod wire_request_tests;
 #[cfg(test)]
 mod wire_tests;

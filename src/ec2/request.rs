@@ -1,7 +1,8 @@
-//! A launch in EC2's words: `LaunchRequest` in, the parameters of RunInstances or CreateFleet out. Sends nothing.
+//! A launch in EC2's words: `LaunchRequest` in, the parameters of RunInstances or CreateFleet out. Sends nothing. The recipe's
+//! overrides come later, in `overrides.rs`.
 
-use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetInputBuilder;
-use aws_sdk_ec2::operation::run_instances::builders::RunInstancesInputBuilder;
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
+use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types::{
     CapacityReservationOptionsRequest, DefaultTargetCapacityType, FleetCapacityReservationUsageStrategy,
     FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
@@ -15,15 +16,14 @@ use crate::model::recipe::{Capacity, Recipe};
 use crate::model::round::LaunchRequest;
 
 /// RunInstances: MinCount by strategy; type, subnet and market only where the recipe names them, else the template's.
-pub(super) fn run_instances(request: &LaunchRequest) -> RunInstancesInputBuilder {
+pub(super) fn run_instances(call: RunInstancesFluentBuilder, request: &LaunchRequest) -> RunInstancesFluentBuilder {
     let recipe = &request.recipe;
     let template = LaunchTemplateSpecification::builder()
         .set_launch_template_name(recipe.launch_template.name.clone())
         .set_launch_template_id(recipe.launch_template.id.clone())
         .version(&recipe.launch_template.version)
         .build();
-    RunInstancesInputBuilder::default()
-        .min_count(whole(request.min_count()))
+    call.min_count(whole(request.min_count()))
         .max_count(whole(request.count))
         .launch_template(template)
         .client_token(&request.client_token)
@@ -34,7 +34,7 @@ pub(super) fn run_instances(request: &LaunchRequest) -> RunInstancesInputBuilder
 }
 
 /// CreateFleet, type instant: one override per type and subnet, all subnets of the first type first.
-pub(super) fn create_fleet(request: &LaunchRequest) -> CreateFleetInputBuilder {
+pub(super) fn create_fleet(call: CreateFleetFluentBuilder, request: &LaunchRequest) -> CreateFleetFluentBuilder {
     let recipe = &request.recipe;
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .set_launch_template_name(recipe.launch_template.name.clone())
@@ -56,7 +56,7 @@ pub(super) fn create_fleet(request: &LaunchRequest) -> CreateFleetInputBuilder {
             Capacity::Template => DefaultTargetCapacityType::OnDemand,
         })
         .build();
-    let input = CreateFleetInputBuilder::default()
+    let input = call
         .client_token(&request.client_token)
         .r#type(FleetType::Instant)
         .launch_template_configs(config)
@@ -135,15 +135,14 @@ struct Ties {
 
 fn ties(request: &LaunchRequest) -> Ties {
     let recipe = &request.recipe;
-    // All or nothing without a list is the template's one type and one subnet; the minimum needs that said.
-    let least = if request.strategy == Strategy::AllOrNothing { 0 } else { 1 };
-    let single = |list: &[String]| (least..=1).contains(&list.len());
+    let single = |list: &[String]| match list.len() {
+        // All or nothing without a list is the template's one type and one subnet; the minimum needs that said.
+        0 => (request.strategy == Strategy::AllOrNothing).then_some(true),
+        count => Some(count == 1),
+    };
     let (single_type, single_zone) = (single(&recipe.instance_types), single(&recipe.subnets));
-    Ties {
-        single_type: single_type.then_some(true),
-        single_zone: single_zone.then_some(true),
-        min: (single_type || single_zone).then(|| whole(request.min_count())),
-    }
+    let is_tied = single_type == Some(true) || single_zone == Some(true);
+    Ties { single_type, single_zone, min: is_tied.then(|| whole(request.min_count())) }
 }
 
 fn spot_options(request: &LaunchRequest) -> SpotOptionsRequest {
@@ -158,14 +157,12 @@ fn spot_options(request: &LaunchRequest) -> SpotOptionsRequest {
 
 fn on_demand_options(request: &LaunchRequest) -> OnDemandOptionsRequest {
     let ties = ties(request);
-    let reservations = (request.recipe.capacity == Capacity::OnDemand).then(|| {
-        CapacityReservationOptionsRequest::builder()
-            .usage_strategy(FleetCapacityReservationUsageStrategy::UseCapacityReservationsFirst)
-            .build()
-    });
+    let reservations = CapacityReservationOptionsRequest::builder()
+        .usage_strategy(FleetCapacityReservationUsageStrategy::UseCapacityReservationsFirst)
+        .build();
     OnDemandOptionsRequest::builder()
         .set_allocation_strategy(request.recipe.allocation_strategy.as_deref().map(FleetOnDemandAllocationStrategy::from))
-        .set_capacity_reservation_options(reservations)
+        .capacity_reservation_options(reservations)
         .set_single_instance_type(ties.single_type)
         .set_single_availability_zone(ties.single_zone)
         .set_min_target_capacity(ties.min)
@@ -177,6 +174,7 @@ fn tagged(request: &LaunchRequest, kinds: &[ResourceType]) -> Option<Vec<TagSpec
     if tags.is_empty() {
         return None;
     }
+    let kinds = if request.recipe.tag_instances_only { &[ResourceType::Instance] } else { kinds };
     let one = |kind: &ResourceType| TagSpecification::builder().resource_type(kind.clone()).set_tags(Some(tags.clone())).build();
     Some(kinds.iter().map(one).collect())
 }

@@ -6,7 +6,7 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction, RetryClassifierPriority};
 
 use super::codes::classify;
-use super::error::text_between;
+use crate::aws::error::text_between;
 use crate::model::failure::ErrorClass;
 
 /// Runs after the SDK's own classifiers; a refusal of ours wins over them.

@@ -15,6 +15,7 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use super::answer;
 use super::codes::{self, classify};
 pub(crate) use super::error::Ec2Error;
+use super::overrides::Overrides;
 use super::request;
 use super::retry::OnlyOurs;
 use super::slim::Slim;
@@ -65,7 +66,8 @@ impl Ec2 {
     /// Nothing is sent, read or resolved yet: credentials, CA bundle and name servers wait for the first call.
     /// An error here is a setting that cannot be used.
     pub(crate) async fn connect(aws: &AwsSettings, region: &str) -> Result<Self, Ec2Error> {
-        http::check(aws).map_err(|why| Ec2Error::new("connect", own::CONFIGURATION, ErrorClass::Configuration, why))?;
+        http::check(aws, "endpoint_url", aws.endpoint_url.as_deref())
+            .map_err(|why| Ec2Error::new("connect", own::CONFIGURATION, ErrorClass::Configuration, why))?;
         let region = Region::new(region.to_owned());
         let hosts = Hosts::system();
         let counter = Counter::default();
@@ -78,7 +80,7 @@ impl Ec2 {
             .behavior_version(BehaviorVersion::latest())
             .region(region.clone())
             .credentials_provider(LazyCredentials::shared(Arc::new(aws.clone()), region, hosts.clone()))
-            .http_client(http::for_ec2(aws, &hosts))
+            .http_client(http::for_service(aws, aws.endpoint_url.as_deref(), &hosts))
             .sleep_impl(TokioSleep::new())
             .retry_config(RetryConfig::standard().with_max_attempts(aws.attempts.max(1)))
             .retry_classifier(OnlyOurs)
@@ -112,8 +114,11 @@ impl Ec2 {
     }
 
     async fn run_instances(&self, request: &LaunchRequest) -> Result<Launched, Ec2Error> {
-        let sent = request::run_instances(request).send_with(&self.client).await;
-        let answer = sent.map_err(|error| Ec2Error::from_sdk("RunInstances", &error))?;
+        let mut call = request::run_instances(self.client.run_instances(), request).customize();
+        if let Some(overrides) = Overrides::of(request) {
+            call = call.interceptor(overrides);
+        }
+        let answer = call.send().await.map_err(|error| Ec2Error::from_sdk("RunInstances", &error))?;
         let request_id = answer.request_id().map(str::to_owned);
         let instances: Vec<_> = answer.instances.unwrap_or_default().into_iter().filter_map(answer::instance).collect();
         if instances.is_empty() {
@@ -127,8 +132,11 @@ impl Ec2 {
     }
 
     async fn create_fleet(&self, request: &LaunchRequest) -> Result<Launched, Ec2Error> {
-        let sent = request::create_fleet(request).send_with(&self.client).await;
-        let answer = sent.map_err(|error| Ec2Error::from_sdk("CreateFleet", &error))?;
+        let mut call = request::create_fleet(self.client.create_fleet(), request).customize();
+        if let Some(overrides) = Overrides::of(request) {
+            call = call.interceptor(overrides);
+        }
+        let answer = call.send().await.map_err(|error| Ec2Error::from_sdk("CreateFleet", &error))?;
         let request_id = answer.request_id().map(str::to_owned);
         let (instances, errors) = answer::fleet(answer, request, request_id.as_deref());
         Ok(Launched { instances, errors, request_id })

@@ -13,7 +13,7 @@ use crate::model::policy::Strategy;
 use crate::model::recipe::{Api, Capacity, LaunchTemplate, Recipe};
 use crate::model::round::{LaunchRequest, Launched};
 
-fn request(api: Api, count: u32) -> LaunchRequest {
+pub(super) fn request(api: Api, count: u32) -> LaunchRequest {
     LaunchRequest {
         group: "c5".into(),
         recipe: Recipe {
@@ -39,7 +39,7 @@ pub(super) fn list(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-fn launched(ids: &[&str]) -> Reply {
+pub(super) fn launched(ids: &[&str]) -> Reply {
     let items: String = ids
         .iter()
         .map(|id| {
@@ -125,9 +125,13 @@ const FLEET: &str = "<fleetId>fleet-1</fleetId><fleetInstanceSet><item><instance
     </lifecycle><launchTemplateAndOverrides><overrides><subnetId>subnet-2</subnetId></overrides></launchTemplateAndOverrides>\
     <instanceIds><item>i-1</item><item>i-2</item></instanceIds></item></fleetInstanceSet>";
 
+pub(super) fn fleet() -> Reply {
+    ok("CreateFleet", FLEET)
+}
+
 #[tokio::test]
 async fn create_fleet_type_major_with_priorities() {
-    let server = Responder::new(|_| ok("CreateFleet", FLEET)).await;
+    let server = Responder::new(|_| fleet()).await;
     let ec2 = server.ec2(|_| {}).await;
     let mut wanted = request(Api::CreateFleet, 2);
     wanted.recipe.instance_types = list(&["c5.large", "m5.large"]);
@@ -162,7 +166,7 @@ async fn create_fleet_type_major_with_priorities() {
 
 #[tokio::test]
 async fn create_fleet_spot_all_or_nothing() {
-    let server = Responder::new(|_| ok("CreateFleet", FLEET)).await;
+    let server = Responder::new(|_| fleet()).await;
     let ec2 = server.ec2(|_| {}).await;
     let mut wanted = request(Api::CreateFleet, 2);
     wanted.strategy = Strategy::AllOrNothing;
@@ -177,7 +181,7 @@ async fn create_fleet_spot_all_or_nothing() {
     assert_eq!(asked.get("LaunchTemplateConfigs.1.Overrides.2.Priority"), "");
     assert_eq!(asked.get("SpotOptions.AllocationStrategy"), "price-capacity-optimized");
     assert_eq!((asked.get("SpotOptions.MinTargetCapacity"), asked.get("SpotOptions.SingleAvailabilityZone")), ("2", "true"));
-    assert_eq!(asked.get("SpotOptions.SingleInstanceType"), "");
+    assert_eq!(asked.get("SpotOptions.SingleInstanceType"), "false");
     assert_eq!(asked.get("TargetCapacitySpecification.DefaultTargetCapacityType"), "spot");
 }
 

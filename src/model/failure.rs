@@ -38,6 +38,11 @@ impl ErrorClass {
         matches!(self, Self::Throttled | Self::Transient | Self::Ambiguous)
     }
 
+    /// May another type, zone or kind of capacity do what this one could not?
+    pub(crate) fn lets_fall_back(self) -> bool {
+        matches!(self, Self::Capacity | Self::Quota | Self::ZoneOrType | Self::Reservation)
+    }
+
     /// Key under which a group's back-off is configured and kept; `None` = no back-off for this class.
     pub(crate) fn backoff_kind(self) -> Option<BackoffKind> {
         match self {
@@ -76,6 +81,8 @@ pub(crate) mod codes {
     pub(crate) const LIMITED: &str = "LimitedInstanceCapacity";
     /// The node belongs to no configured group.
     pub(crate) const UNKNOWN_NODE: &str = "NodeNotConfigured";
+    /// The node's name is not of the form that ParallelCluster's names have; the package's word.
+    pub(crate) const INVALID_NAME: &str = "InvalidNodenameError";
     /// The instance never showed a private address.
     pub(crate) const NO_ADDRESS: &str = "NoPrivateAddress";
     /// slurmctld refused the update of the node's address.

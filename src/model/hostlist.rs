@@ -112,6 +112,11 @@ pub(crate) fn compress_sorted<S: AsRef<str>>(names: &[S]) -> String {
     writer.finish()
 }
 
+/// The order of [`compress_sorted`]: `c5-9` before `c5-10`.
+pub(crate) fn sort<S: AsRef<str>>(names: &mut [S]) {
+    names.sort_by(|a, b| Split::of(a.as_ref()).slurm_order(&Split::of(b.as_ref())));
+}
+
 // ---- reading -------------------------------------------------------------------------------------------------------
 
 /// `first..=last`, written at least `width` digits wide.

@@ -69,6 +69,10 @@ pub(crate) mod tag {
     pub(crate) const BATCH: &str = "slurm-ec2:batch";
     /// The node's name, where `[launch] node_tags` asks for it.
     pub(crate) const NODE: &str = "slurm-ec2:node";
+    /// ParallelCluster's own, from its launch templates (aws-facts B.10): the cluster, and [`PARALLELCLUSTER_COMPUTE`] for its nodes.
+    pub(crate) const PARALLELCLUSTER_NAME: &str = "parallelcluster:cluster-name";
+    pub(crate) const PARALLELCLUSTER_TYPE: &str = "parallelcluster:node-type";
+    pub(crate) const PARALLELCLUSTER_COMPUTE: &str = "Compute";
     /// What every key of ours begins with; a tag of the config must not.
     pub(crate) const PREFIX: &str = "slurm-ec2:";
 }

@@ -1,5 +1,6 @@
 //! The nouns: values that every other module speaks in. Text in, values out, and back. No decisions, no I/O.
 
+pub(crate) mod api_parameters;
 pub(crate) mod failure;
 pub(crate) mod hostlist;
 pub(crate) mod instance;
@@ -9,3 +10,4 @@ pub(crate) mod recipe;
 pub(crate) mod resume_file;
 pub(crate) mod round;
 pub(crate) mod time;
+pub(crate) mod words;

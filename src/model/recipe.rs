@@ -27,7 +27,7 @@ pub(crate) enum Capacity {
 }
 
 /// A launch template by exactly one of name and id, and its version (`$Default`, `$Latest` or a number).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct LaunchTemplate {
     pub(crate) name: Option<String>,
     pub(crate) id: Option<String>,

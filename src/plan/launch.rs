@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::instance::tag;
-use crate::model::recipe::{Capacity, Group, LaunchTemplate};
+use crate::model::policy::Strategy;
+use crate::model::recipe::{Capacity, Group, LaunchTemplate, Recipe};
 use crate::model::round::LaunchRequest;
 
 /// One launch call and the nodes it is for. As many nodes as `request.count`.
@@ -19,24 +20,24 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) state_id: &'a str,
     pub(crate) launch: &'a str,
-    /// The launch template's resolved version by group name; a group that is not named keeps its own.
-    pub(crate) versions: &'a BTreeMap<String, String>,
+    /// What a launch template's `$Latest` or `$Default` stands for in this run; one that is not named keeps its own.
+    pub(crate) versions: &'a BTreeMap<LaunchTemplate, String>,
 }
 
-/// Cuts `nodes` (all of one group, in order) into batches of at most `batch_size`; `first` is the index of the first batch in
-/// the launch record, from which the client tokens are made.
-pub(crate) fn batches(group: &Group, nodes: &[String], context: &LaunchContext<'_>, first: usize) -> Vec<Batch> {
-    nodes
-        .chunks(group.launch.batch_size.max(1))
-        .enumerate()
-        .map(|(index, nodes)| batch(group, nodes.to_vec(), context, first + index, 0))
-        .collect()
+/// What a batch asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) group: &'a Group,
+    /// The group's recipe, or one of its fallbacks.
+    pub(crate) recipe: &'a Recipe,
+    pub(crate) strategy: Strategy,
 }
 
-/// One batch. `attempt` counts deliberately new attempts: each has a token of its own.
-pub(crate) fn batch(group: &Group, nodes: Vec<String>, context: &LaunchContext<'_>, index: usize, attempt: u32) -> Batch {
-    let mut recipe = group.recipe.clone();
-    if let Some(version) = context.versions.get(&group.name) {
+/// One batch; `index` is its number in the launch record, from which the client token is made.
+pub(crate) fn batch(ask: Ask<'_>, nodes: Vec<String>, context: &LaunchContext<'_>, index: usize) -> Batch {
+    let Ask { group, recipe, strategy } = ask;
+    let mut recipe = recipe.clone();
+    if let Some(version) = context.versions.get(&recipe.launch_template) {
         recipe.launch_template = LaunchTemplate { version: version.clone(), ..recipe.launch_template };
     }
     let mut tags = vec![
@@ -55,17 +56,17 @@ pub(crate) fn batch(group: &Group, nodes: Vec<String>, context: &LaunchContext<'
     let request = LaunchRequest {
         group: group.name.clone(),
         recipe,
-        strategy: group.launch.strategy,
+        strategy,
         count: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
-        client_token: token(context.launch, index, attempt),
+        client_token: token(context.launch, index),
         tags,
     };
     Batch { nodes, request }
 }
 
-/// `<launch>-<batch>-<attempt>`: unique for ever because the launch id is (aws-facts A.1: a token must not outlive its launch).
-fn token(launch: &str, index: usize, attempt: u32) -> String {
-    format!("{launch}-{index}-{attempt}")
+/// `<launch>-<batch>`: unique for ever because the launch id is (aws-facts A.1: a token must not outlive its launch).
+pub(crate) fn token(launch: &str, index: usize) -> String {
+    format!("{launch}-{index}")
 }
 
 /// What a batch asks for, in one phrase for logs and reasons.
@@ -83,6 +84,9 @@ pub(crate) fn describe(request: &LaunchRequest) -> String {
         Capacity::Spot => text.push_str(", spot"),
         Capacity::CapacityBlock => text.push_str(", capacity block"),
     }
+    if !recipe.overrides.is_empty() {
+        text.push_str(&format!(", overrides {}", recipe.overrides.keys().cloned().collect::<Vec<_>>().join("/")));
+    }
     text
 }
 
@@ -91,18 +95,30 @@ mod tests {
     use super::*;
     use crate::plan::test_support::{group, names};
 
+    fn ask(group: &Group) -> Ask<'_> {
+        Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort }
+    }
+
     #[test]
-    fn r04_a_thousand_nodes_are_two_calls() {
+    fn a_batch_has_its_own_token_and_the_resolved_version() {
         let group = group("c5", 500);
-        let versions = BTreeMap::from([("c5".to_owned(), "7".to_owned())]);
+        let versions = BTreeMap::from([(group.recipe.launch_template.clone(), "7".to_owned())]);
         let context = LaunchContext { cluster: "hpc", state_id: "s", launch: "abc", versions: &versions };
-        let nodes = names("c5-", 1000);
-        let batches = batches(&group, &nodes, &context, 3);
-        assert_eq!(batches.len(), 2);
-        assert_eq!(batches.iter().flat_map(|b| b.nodes.clone()).collect::<Vec<_>>(), nodes);
-        assert_eq!(batches[0].request.client_token, "abc-3-0");
-        assert_eq!(batches[1].request.client_token, "abc-4-0");
-        assert!(batches.iter().all(|b| b.request.count == 500 && b.request.recipe.launch_template.version == "7"));
+        let batch = batch(ask(&group), names("c5-", 500), &context, 3);
+        assert_eq!(batch.request.client_token, "abc-3");
+        assert_eq!((batch.request.count, batch.request.recipe.launch_template.version.as_str()), (500, "7"));
+    }
+
+    #[test]
+    fn overrides_are_named() {
+        let mut group = group("c5", 2);
+        for name in ["SubnetId", "KeyName"] {
+            group.recipe.overrides.insert(name.into(), "x".into());
+        }
+        let versions = BTreeMap::new();
+        let context = LaunchContext { cluster: "hpc", state_id: "s", launch: "abc", versions: &versions };
+        let text = describe(&batch(ask(&group), names("c5-", 2), &context, 0).request);
+        assert!(text.ends_with(", overrides KeyName/SubnetId"), "{text}");
     }
 
     #[test]
@@ -112,7 +128,7 @@ mod tests {
         group.recipe.tags.insert("project".into(), "blue".into());
         let versions = BTreeMap::new();
         let context = LaunchContext { cluster: "hpc", state_id: "s1", launch: "abc", versions: &versions };
-        let batches = batches(&group, &names("c5-", 3), &context, 0);
+        let batches = [batch(ask(&group), names("c5-", 2), &context, 0), batch(ask(&group), vec!["c5-3".to_owned()], &context, 1)];
         let tags = |i: usize| batches[i].request.tags.iter().cloned().collect::<BTreeMap<_, _>>();
         for (key, value) in
             [(tag::CLUSTER, "hpc"), (tag::STATE, "s1"), (tag::LAUNCH, "abc"), (tag::GROUP, "c5"), ("project", "blue")]

@@ -10,6 +10,8 @@ pub(crate) mod assign;
 pub(crate) mod claim;
 pub(crate) mod launch;
 pub(crate) mod recover;
+pub(crate) mod requeue;
+pub(crate) mod scaling;
 
 #[cfg(test)]
 pub(crate) mod test_support {

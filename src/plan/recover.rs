@@ -258,7 +258,7 @@ pub(crate) fn may_delete(batches: &[DeadBatch], sweeps: &[(Timestamp, bool)]) ->
 mod tests {
     use super::*;
     use crate::model::mapping::Condemned;
-    use crate::plan::launch::{LaunchContext, batches};
+    use crate::plan::launch::{Ask, LaunchContext, batch};
     use crate::plan::test_support::{group, instance, names, running};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
@@ -267,7 +267,9 @@ mod tests {
     fn dead(nodes: &[String], sent: Option<u64>) -> DeadBatch {
         let versions = BTreeMap::new();
         let context = LaunchContext { cluster: "hpc", state_id: "s", launch: LAUNCH, versions: &versions };
-        let batch = batches(&group("c5", 500), nodes, &context, 0).remove(0);
+        let group = group("c5", 500);
+        let ask = Ask { group: &group, recipe: &group.recipe, strategy: group.launch.strategy };
+        let batch = batch(ask, nodes.to_vec(), &context, 0);
         let sent = sent.map(Timestamp::from_secs);
         DeadBatch { index: 0, nodes: batch.nodes, request: batch.request, sent, last_sent: sent, done: false }
     }

@@ -11,6 +11,13 @@ pub(crate) struct Environment {
     pub(crate) slurm_conf: Option<PathBuf>,
     pub(crate) resume_file: Option<PathBuf>,
     pub(crate) config: Option<PathBuf>,
+    /// Where ParallelCluster's programs are told their configuration.
+    pub(crate) config_file: Option<PathBuf>,
+    /// Where Slurm's commands are on a ParallelCluster head node, if not in the usual place.
+    pub(crate) slurm_bin_dir: Option<PathBuf>,
+    pub(crate) ca_bundle: Option<PathBuf>,
+    /// The time zone that whoever called us wants, if any.
+    pub(crate) tz: Option<String>,
 }
 
 impl Environment {
@@ -20,7 +27,17 @@ impl Environment {
             let value: Option<OsString> = std::env::var_os(name);
             value.filter(|value| !value.is_empty()).map(PathBuf::from)
         };
-        Self { slurm_conf: path("SLURM_CONF"), resume_file: path("SLURM_RESUME_FILE"), config: path("SLURM_EC2_CONFIG") }
+        #[expect(clippy::disallowed_methods, reason = "this is the module that reads it")]
+        let tz = std::env::var("TZ").ok();
+        Self {
+            slurm_conf: path("SLURM_CONF"),
+            resume_file: path("SLURM_RESUME_FILE"),
+            config: path("SLURM_EC2_CONFIG"),
+            config_file: path("CONFIG_FILE"),
+            slurm_bin_dir: path("SLURM_BINARIES_DIR"),
+            ca_bundle: path("AWS_CA_BUNDLE"),
+            tz,
+        }
     }
 }
 
@@ -34,7 +51,7 @@ pub(crate) struct Common {
     #[arg(value_name = "HOSTLIST", required = true)]
     pub(crate) hostlist: Vec<String>,
 
-    /// Configuration file [default: $SLURM_EC2_CONFIG, else /etc/slurm-ec2/slurm-ec2.toml]
+    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

@@ -1,6 +1,5 @@
 //! The common beginning of the three programs that slurmctld calls: from argv and environment to a [`Context`] with its nodes.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,15 +7,16 @@ use std::time::Instant;
 use super::args::{Common, Environment};
 use super::context::{Context, new_launch_id};
 use super::exit::Exit;
-use super::{preview, startup};
+use super::{preview, publishing, startup};
 use crate::clock;
 use crate::config::settings::Settings;
+use crate::config::source;
 use crate::ec2::sdk::Ec2;
 use crate::error::chain;
 use crate::model::resume_file::Job;
 use crate::model::time::Timestamp;
 use crate::slurm::scontrol::Scontrol;
-use crate::store::file::FileStore;
+use crate::store::door::Store;
 
 /// Why a program cannot work at all, as far as it got.
 pub(crate) enum Unusable {
@@ -25,7 +25,7 @@ pub(crate) enum Unusable {
         settings: Box<Settings>,
         error: String,
     },
-    /// The state folder or the EC2 client.
+    /// The state folder or the client of an AWS service.
     State { settings: Box<Settings>, nodes: Vec<String>, error: String },
 }
 
@@ -51,17 +51,17 @@ pub(crate) trait Story {
 /// Runs a program from its command line to its exit status.
 pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment, begun: (Timestamp, Instant)) -> ExitCode {
     let (begun, begun_at) = begun;
-    let path: PathBuf = startup::config_path(common.config.as_deref(), env);
+    let place = startup::config_place(S::PROGRAM, common.config.as_deref(), env);
     let Some(runtime) = runtime() else { return Exit::TempFail.into() };
-    let settings = match crate::config::file::load(&path) {
+    let settings = match source::load(S::PROGRAM, &place) {
         Ok(settings) => settings,
         Err(error) => {
             let error = error.to_string();
             startup::complain(S::PROGRAM, &error);
-            let settings = Box::new(crate::config::file::as_far_as_it_goes(&path));
+            let settings = Box::new(source::as_far_as_it_goes(S::PROGRAM, &place));
             if !common.dry_run {
                 // slurmctld keeps nothing of what its programs say on stderr (R20).
-                crate::log::note(S::PROGRAM, &settings.log, &error);
+                crate::log::note(S::PROGRAM, &settings.log, env.tz.as_deref(), &error);
             }
             let exit = runtime.block_on(story.unusable(env, common, Unusable::Config { settings, error }));
             return exit.into();
@@ -78,7 +78,7 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     }
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.as_ref().ok().and_then(|conf| conf.slurm_user.as_deref()));
-    crate::log::start(S::PROGRAM, &settings.log, common.verbose);
+    crate::log::start(S::PROGRAM, &settings.log, common.verbose, env.tz.as_deref());
     let nodes = match startup::nodes(common, settings.hostlist_limit) {
         Ok(nodes) => nodes,
         Err(error) => {
@@ -101,9 +101,15 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     let jobs = super::telling::list(&story.jobs(settings.hostlist_limit).iter().map(|job| job.id).collect::<Vec<_>>());
     let hostlist = startup::shorten(&common.hostlist.join(","));
     tracing::info!(%hostlist, nodes = nodes.len(), jobs, limit_s = limit.as_secs(), "started");
+    for warning in &settings.warnings {
+        tracing::warn!("configuration: {warning}");
+    }
+    for why in settings.broken() {
+        tracing::warn!("configuration: some nodes cannot be launched: {why}");
+    }
     story.check(&nodes);
     let exit = runtime.block_on(async {
-        let store = owner.and_then(|()| FileStore::open(&settings.state_dir, &settings.cluster).map_err(|error| chain(&error)));
+        let store = owner.and_then(|()| Store::open(&settings).map_err(|error| chain(&error)));
         let store = match store {
             Ok(store) => store,
             Err(error) => {
@@ -118,9 +124,16 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
                 return story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await;
             }
         };
+        let (dynamodb, route53) = match publishing::doors(&settings).await {
+            Ok(doors) => doors,
+            Err(error) => {
+                let error = chain(&error);
+                return story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await;
+            }
+        };
         let limits = startup::Limits::start(begun_at, limit);
         let interactive = startup::interactive();
-        let context = Context { settings, store, ec2, slurm, limits, launch, begun, begun_at, interactive };
+        let context = Context { settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive };
         story.run(Arc::new(context), nodes).await
     });
     // A thread that still waits for an outside system must not keep the program.
@@ -131,7 +144,7 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
 /// scontrol as configured; slurmctld's own SLURM_CONF goes before the configuration's.
 pub(crate) fn scontrol(settings: &Settings, env: &Environment) -> Scontrol {
     let conf = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
-    Scontrol::new(&settings.slurm.bin_dir, conf, settings.slurm.command_timeout)
+    Scontrol::new(&settings.slurm.bin_dir, conf, settings.slurm.command_timeout).through(settings.slurm.sudo.as_deref())
 }
 
 /// One thread: the programs wait, they do not compute.

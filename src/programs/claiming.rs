@@ -3,33 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::context::{Context, LOCK_WAIT};
+use super::context::{Context, RECORD_SLACK};
 use super::exit::Stopped;
 use super::launching::Work;
 use super::resume::PROGRAM;
 use super::survey::Survey;
 use super::telling::{self, Failed};
+use super::recovery::ToFinish;
 use super::{rebuild, recovery};
 use crate::clock;
 use crate::error::chain;
 use crate::model::failure::Backoff;
 use crate::model::instance::Instance;
 use crate::model::mapping::{NodeEntry, NodeState};
-use crate::model::recipe::LaunchTemplate;
+use crate::model::policy::{ScaleBy, Strategy};
+use crate::model::recipe::{Group, LaunchTemplate};
 use crate::model::time::Timestamp;
 use crate::plan::claim::{self, InstanceView, NodeFacts, SlurmView, Verdict};
-use crate::plan::launch::{Batch, LaunchContext, batches};
+use crate::plan::launch::{Ask, Batch, LaunchContext, batch};
 use crate::plan::recover::Relaunch;
+use crate::plan::scaling::{Request, Round, Scaling, Wanted};
 use crate::store::error::StoreError;
-use crate::store::file::Locked;
-use crate::store::launch_record::{self, LiveRecord, RecordBatch, RecordEvent, RecordHeader, RecordState};
-
-/// A record may outlive its run's end by this much before others take it over although its lock is held.
-const RECORD_SLACK: Duration = Duration::from_mins(1);
+use crate::store::door::Draft;
+use crate::store::launch_record::{self, LiveRecord, RecordBatch, RecordEvent, RecordHeader};
 
 /// What the locked write of the beginning gave.
 #[derive(Default)]
@@ -43,10 +42,22 @@ pub(super) struct Claimed {
     pub(super) left: Vec<(String, &'static str)>,
     /// Node and instance.
     pub(super) reboot: Vec<(String, String)>,
+    /// The decision that `work` begins to carry out.
+    pub(super) scaling: Option<Scaling>,
+    /// Batches in the record.
+    pub(super) recorded: usize,
+    /// What the launch templates' symbolic versions stand for.
+    pub(super) versions: BTreeMap<LaunchTemplate, String>,
 }
 
 /// Looks, decides, and claims. Looks again when a node changed in between.
-pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Result<Claimed, Stopped> {
+///
+/// `jobs` are the resume file's, `None` without a usable one.
+pub(super) async fn claim_all(
+    context: &Arc<Context>,
+    nodes: &[String],
+    jobs: Option<&[(u64, Vec<String>)]>,
+) -> Result<Claimed, Stopped> {
     let (versions, first) = tokio::join!(resolve_templates(context, nodes), Survey::take(context, nodes));
     let mut first = Some(first);
     let mut tries = 0;
@@ -60,17 +71,18 @@ pub(super) async fn claim_all(context: &Arc<Context>, nodes: &[String]) -> Resul
         if !survey.mapping_existed && tries == 1 && rebuild::rebuild(context).await? {
             continue;
         }
-        if let Some(claimed) = claim_once(context, nodes, &versions, &mut survey, tries >= 5)? {
-            return Ok(claimed);
+        if let Some(claimed) = claim_once(context, nodes, jobs, &versions, &mut survey, tries >= 5)? {
+            return Ok(Claimed { versions, ..claimed });
         }
     }
 }
 
-/// One locked write; `None` = a mapped node changed since the survey and `last` is not set.
+/// One change of the mapping; `None` = a mapped node changed since the survey and `last` is not set.
 fn claim_once(
     context: &Context,
     nodes: &[String],
-    versions: &BTreeMap<String, String>,
+    jobs: Option<&[(u64, Vec<String>)]>,
+    versions: &BTreeMap<LaunchTemplate, String>,
     survey: &mut Survey,
     last: bool,
 ) -> Result<Option<Claimed>, StoreError> {
@@ -79,22 +91,77 @@ fn claim_once(
         tracing::warn!("the back-offs cannot be read, launching as if there were none: {}", chain(&error));
         BTreeMap::new()
     });
+    let changed = {
+        let scene = Scene { context, nodes, jobs, versions, survey, last, backoffs, now };
+        context.store.change(context.lock_wait(), now, |draft| decide(&scene, draft))?
+    };
+    let Some(((mut claimed, finish), record)) = changed else { return Ok(None) };
+    claimed.record = record;
+    recovery::settle(survey, &finish);
+    Ok(Some(claimed))
+}
+
+/// What the decision stands on.
+struct Scene<'a> {
+    context: &'a Context,
+    nodes: &'a [String],
+    jobs: Option<&'a [(u64, Vec<String>)]>,
+    versions: &'a BTreeMap<LaunchTemplate, String>,
+    survey: &'a Survey,
+    last: bool,
+    backoffs: BTreeMap<String, Backoff>,
+    now: Timestamp,
+}
+
+/// The nodes to launch.
+#[derive(Default)]
+struct Wishes<'a> {
+    by_batch: bool,
+    nodes: Vec<Wanted<'a>>,
+    requested_at: BTreeMap<String, Timestamp>,
+}
+
+impl<'a> Wishes<'a> {
+    /// A node of a group in back-off fails; where units are made up of several nodes, its unit must know.
+    fn add(
+        &mut self,
+        node: &str,
+        group: &'a Group,
+        requested: Timestamp,
+        backoff: Option<&Backoff>,
+        claimed: &mut Claimed,
+    ) {
+        let refused = match backoff {
+            Some(backoff) if self.by_batch => {
+                claimed.failed.push(resting(node, &group.name, backoff));
+                return;
+            }
+            Some(backoff) => Some(telling::backoff_failure(backoff)),
+            None => None,
+        };
+        self.requested_at.insert(node.to_owned(), requested);
+        self.nodes.push(Wanted { node: node.to_owned(), group, refused });
+    }
+}
+
+/// Decides for each node, and changes the draft accordingly.
+fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
+    let Scene { context, nodes, jobs, versions, survey, last, ref backoffs, now } = *scene;
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
-    let mut locked = context.store.locked(LOCK_WAIT)?;
-    let live = live_launches(&locked, now, survey);
+    let live = live_launches(draft, survey);
     let mut claimed = Claimed::default();
-    let mapping = locked.mapping_mut();
+    let mapping = &mut draft.mapping;
     for node in nodes {
         let (then, now) = (survey.mapping.nodes.get(node), mapping.nodes.get(node));
         if !last && now.is_some_and(|entry| entry.state == NodeState::Running) && !same_instance(then, now) {
-            return Ok(None);
+            return None;
         }
     }
-    let finish = recovery::apply(mapping, survey, &called, true);
-    let mut by_group: BTreeMap<&str, Vec<(String, Timestamp)>> = BTreeMap::new();
+    let finish = recovery::apply(mapping, survey, &called, true, now);
+    let mut wanted = Wishes { by_batch: context.settings.run.scale_by == ScaleBy::Batch, ..Wishes::default() };
     for node in nodes {
         let Some(group) = context.settings.group_of(node) else {
-            let failure = telling::unknown_node(&context.settings.path);
+            let failure = telling::unknown_node(&context.settings, node);
             claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
             continue;
         };
@@ -110,7 +177,7 @@ fn claim_once(
             requested,
         });
         match verdict {
-            Verdict::Launch => by_group.entry(&group.name).or_default().push((node.clone(), requested)),
+            Verdict::Launch => wanted.add(node, group, requested, None, &mut claimed),
             Verdict::Replace(why) => {
                 tracing::info!(
                     node,
@@ -118,10 +185,7 @@ fn claim_once(
                     "replacing the mapped instance: {why}"
                 );
                 recovery::take_down(mapping, node, now, why);
-                match backoffs.get(&group.name) {
-                    Some(backoff) => claimed.failed.push(resting(node, &group.name, backoff)),
-                    None => by_group.entry(&group.name).or_default().push((node.clone(), requested)),
-                }
+                wanted.add(node, group, requested, backoffs.get(&group.name), &mut claimed);
             }
             Verdict::LeaveToRun => {
                 if let Some(entry) = mapping.nodes.get_mut(node) {
@@ -148,19 +212,16 @@ fn claim_once(
             }
             Verdict::Refuse(backoff) => {
                 mapping.nodes.remove(node);
-                claimed.failed.push(resting(node, &group.name, &backoff));
+                wanted.add(node, group, requested, Some(&backoff), &mut claimed);
             }
         }
     }
     for Relaunch { node, group, requested } in &finish.relaunch {
         // A group that left the configuration meanwhile: its node is failed like any other outside every group.
         match context.settings.groups.iter().find(|known| known.name == *group) {
-            Some(known) => match backoffs.get(&known.name) {
-                Some(backoff) => claimed.failed.push(resting(node, &known.name, backoff)),
-                None => by_group.entry(&known.name).or_default().push((node.clone(), *requested)),
-            },
+            Some(known) => wanted.add(node, known, *requested, backoffs.get(&known.name), &mut claimed),
             None => {
-                let failure = telling::unknown_node(&context.settings.path);
+                let failure = telling::unknown_node(&context.settings, node);
                 claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
             }
         }
@@ -171,32 +232,64 @@ fn claim_once(
         launch: &context.launch,
         versions,
     };
-    let mut requested_at = BTreeMap::new();
-    for group in &context.settings.groups {
-        let Some(wanted) = by_group.remove(group.name.as_str()) else { continue };
-        let names: Vec<String> = wanted.iter().map(|(node, _)| node.clone()).collect();
-        requested_at.extend(wanted);
-        for batch in batches(group, &names, &launch_context, claimed.work.len()) {
-            claimed.work.push(Work { index: claimed.work.len(), batch, sent: None });
-        }
+    let Wishes { nodes: wishes, mut requested_at, .. } = wanted;
+    let groups: BTreeMap<&str, &Group> = wishes.iter().map(|wish| (wish.group.name.as_str(), wish.group)).collect();
+    let names: Vec<(String, &Group)> = wishes.iter().map(|wish| (wish.node.clone(), wish.group)).collect();
+    let mut scaling = Scaling::new(Request {
+        nodes: wishes,
+        jobs: jobs.map(<[_]>::to_vec),
+        scale_by: context.settings.run.scale_by,
+        strategy: context.settings.run.strategy,
+    });
+    let Round { launch: orders, fail, .. } = scaling.next_round();
+    let mut open: BTreeMap<&str, &Group> = names.iter().map(|(node, group)| (node.as_str(), *group)).collect();
+    for (node, failure) in fail {
+        let group = open.remove(node.as_str()).map(|group| group.name.clone());
+        claimed.failed.push(Failed { node, group, failure, resting: true });
     }
+    let mut waiting = open.clone();
+    for order in orders {
+        let Some(group) = groups.get(order.group.as_str()) else { continue };
+        for node in &order.nodes {
+            waiting.remove(node.as_str());
+        }
+        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
+        let index = claimed.work.len();
+        let batch = batch(ask, order.nodes, &launch_context, index);
+        claimed.work.push(Work { index, order: Some(order.id), batch, sent: None });
+    }
+    let claims: Vec<(String, String)> = open.iter().map(|(node, group)| ((*node).to_owned(), group.name.clone())).collect();
+    claimed.scaling = (!claims.is_empty()).then_some(scaling);
     for replay in &finish.replay {
         let nodes = replay.nodes.iter().map(|one| one.node.clone()).collect();
         requested_at.extend(replay.nodes.iter().map(|one| (one.node.clone(), one.requested)));
         let batch = Batch { nodes, request: replay.request.clone() };
-        claimed.work.push(Work { index: claimed.work.len(), batch, sent: Some(replay.sent) });
+        claimed.work.push(Work { index: claimed.work.len(), order: None, batch, sent: Some(replay.sent) });
     }
     claimed.publish.extend(finish.publish.iter().cloned());
     let known: BTreeSet<String> = claimed.publish.iter().map(|(node, _)| node.clone()).collect();
     claimed.publish.extend(recovery::unpublished(mapping, &live).into_iter().filter(|(node, _)| !known.contains(node)));
-    for work in &claimed.work {
-        for node in &work.batch.nodes {
-            let requested = requested_at.get(node).copied().unwrap_or(now);
-            mapping.nodes.insert(node.clone(), claim_entry(&work.batch.request.group, &context.launch, requested, now));
-        }
+    let replayed = claimed.work.iter().filter(|work| work.order.is_none()).map(|work| &work.batch);
+    let replayed = replayed.flat_map(|batch| batch.nodes.iter().map(|node| (node.clone(), batch.request.group.clone())));
+    for (node, group) in claims.into_iter().chain(replayed) {
+        let requested = requested_at.get(&node).copied().unwrap_or(now);
+        let entry = claim_entry(&group, &context.launch, requested, now);
+        mapping.nodes.insert(node, entry);
     }
     if !claimed.work.is_empty() {
-        let batch = |work: &Work| RecordBatch { nodes: work.batch.nodes.clone(), request: work.batch.request.clone() };
+        let record = |batch: &Batch| RecordBatch { nodes: batch.nodes.clone(), request: batch.request.clone() };
+        let mut batches: Vec<RecordBatch> = claimed.work.iter().map(|work| record(&work.batch)).collect();
+        // Nodes whose turn comes later are in the record from the beginning: should this run die, the next program launches them.
+        let mut later: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (node, group) in waiting {
+            later.entry(group.name.as_str()).or_default().push(node.to_owned());
+        }
+        for (group, nodes) in later {
+            let Some(group) = groups.get(group) else { continue };
+            let ask = Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort };
+            batches.push(record(&batch(ask, nodes, &launch_context, batches.len())));
+        }
+        claimed.recorded = batches.len();
         let header = RecordHeader {
             version: launch_record::VERSION,
             cluster: context.settings.cluster.clone(),
@@ -205,33 +298,20 @@ fn claim_once(
             pid: std::process::id(),
             requested: context.begun,
             expires: now + context.limits.left() + RECORD_SLACK,
-            batches: claimed.work.iter().map(batch).collect(),
+            batches,
         };
-        // The record is there before the claims that point at it.
-        let record = LiveRecord::create(&locked, &header)?;
         // A repeated request is as old as its first sending, for whoever has to finish this run too.
         let sent: Vec<_> =
             claimed.work.iter().filter_map(|work| Some(RecordEvent::Sent { batch: work.index, at: work.sent? })).collect();
-        if !sent.is_empty() {
-            let path = context.store.launches_dir();
-            record.append_all(&sent).map_err(|source| StoreError::Io { what: "write", path, source })?;
-        }
-        claimed.record = Some(record);
+        draft.record = Some((header, sent));
     }
-    locked.commit()?;
-    drop(locked);
-    recovery::settle(survey, &finish);
-    Ok(Some(claimed))
+    Some((claimed, finish))
 }
 
-/// Launch ids whose run is alive, under the lock that is held; those whose records the survey holds are dead.
-pub(super) fn live_launches(locked: &Locked<'_>, now: Timestamp, survey: &Survey) -> BTreeSet<String> {
+/// Launch ids whose run is alive; those whose records the survey holds are dead.
+pub(super) fn live_launches(draft: &Draft, survey: &Survey) -> BTreeSet<String> {
     let ours: BTreeSet<&str> = survey.dead.iter().map(|dead| dead.launch.as_str()).collect();
-    let live = |state| match state {
-        RecordState::Live { record, .. } => Some(record.header.launch).filter(|launch| !ours.contains(launch.as_str())),
-        RecordState::Dead(_) | RecordState::Unreadable { .. } => None,
-    };
-    locked.records(now).into_iter().filter_map(live).collect()
+    draft.live.iter().filter(|launch| !ours.contains(launch.as_str())).cloned().collect()
 }
 
 /// When Slurm asked for a node: now. A person who repeats the call by hand for a node that is on its way does not move Slurm's boot
@@ -269,23 +349,25 @@ fn resting(node: &str, group: &str, backoff: &Backoff) -> Failed {
 }
 
 /// Template versions as numbers, so that a repeated request is the same request even if somebody edits the template in between.
-async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap<String, String> {
+async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap<LaunchTemplate, String> {
+    // ParallelCluster's role may not look (aws-facts B.13), and its requests say `$Latest`.
+    if context.settings.parallelcluster.is_some() {
+        return BTreeMap::new();
+    }
     let groups: BTreeSet<&str> =
         nodes.iter().filter_map(|node| context.settings.group_of(node)).map(|group| group.name.as_str()).collect();
-    let groups: Vec<_> = context.settings.groups.iter().filter(|group| groups.contains(group.name.as_str())).collect();
-    let mut templates: Vec<&LaunchTemplate> = Vec::new();
-    for group in &groups {
-        let template = &group.recipe.launch_template;
-        if template.version.starts_with('$') && !templates.contains(&template) {
-            templates.push(template);
-        }
-    }
+    let groups = context.settings.groups.iter().filter(|group| groups.contains(group.name.as_str()));
+    let templates: BTreeSet<&LaunchTemplate> = groups
+        .flat_map(|group| std::iter::once(&group.recipe).chain(&group.fallbacks))
+        .map(|recipe| &recipe.launch_template)
+        .filter(|template| template.version.starts_with('$'))
+        .collect();
     let mut tasks = JoinSet::new();
     for template in templates {
         let (context, template) = (Arc::clone(context), template.clone());
         tasks.spawn(async move {
             match context.ask("DescribeLaunchTemplates", context.ec2.template_version(&template)).await {
-                Ok(version) => Some((template, version)),
+                Ok(version) => Some((template, version.as_str().to_owned())),
                 Err(error) => {
                     // The launch itself gives the code that the nodes' reason carries.
                     let (name, why) = (template.label(), chain(&error));
@@ -299,13 +381,5 @@ async fn resolve_templates(context: &Arc<Context>, nodes: &[String]) -> BTreeMap
             }
         });
     }
-    let resolved: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-    groups
-        .iter()
-        .filter_map(|group| {
-            let (_, version) =
-                resolved.iter().find(|(template, _): &&(LaunchTemplate, _)| *template == group.recipe.launch_template)?;
-            Some((group.name.clone(), version.as_str().to_owned()))
-        })
-        .collect()
+    tasks.join_all().await.into_iter().flatten().collect()
 }

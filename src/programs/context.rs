@@ -6,19 +6,24 @@ use std::time::{Duration, Instant};
 use super::startup::Limits;
 use crate::clock;
 use crate::config::settings::Settings;
+use crate::dynamodb::DynamoDb;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::sdk::Ec2;
 use crate::model::instance::{Instance, tag};
 use crate::model::policy::Daemon;
 use crate::model::time::Timestamp;
+use crate::route53::Route53;
 use crate::slurm::scontrol::{Applied, Scontrol};
 use crate::slurm::update::Call;
 use crate::store::backoff::Backoffs;
-use crate::store::file::FileStore;
+use crate::store::door::Store;
 use crate::store::heartbeat::heartbeat_age;
 
 /// The longest a program waits for the mapping's lock; it is held for milliseconds.
-pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(20);
+const LOCK_WAIT: Duration = Duration::from_secs(20);
+
+/// A record may outlive its run's end by this much before others take it over although its run seems to live.
+pub(crate) const RECORD_SLACK: Duration = Duration::from_mins(1);
 
 /// The longest a question to EC2 may take.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
@@ -31,8 +36,12 @@ pub(crate) const YOUNG: Duration = Duration::from_mins(10);
 
 pub(crate) struct Context {
     pub(crate) settings: Settings,
-    pub(crate) store: FileStore,
+    pub(crate) store: Store,
     pub(crate) ec2: Ec2,
+    /// Only where a table of DynamoDB is configured.
+    pub(crate) dynamodb: Option<DynamoDb>,
+    /// Only where a DNS zone is configured.
+    pub(crate) route53: Option<Route53>,
     pub(crate) slurm: Scontrol,
     pub(crate) limits: Limits,
     /// This run's id: tag, log field, name of its record.
@@ -44,8 +53,17 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Is there a clustermgtd that brings failed nodes back?
+    /// How long to wait for the mapping's lock: no longer than the run may last, but always for one try.
+    pub(crate) fn lock_wait(&self) -> Duration {
+        LOCK_WAIT.min(self.limits.left()).max(Duration::from_millis(100))
+    }
+
+    /// Is there a clustermgtd that brings failed nodes back? Beside ParallelCluster there is always one meant to: resume has looked at
+    /// its heartbeat, and what the others leave to it waits for its return.
     pub(crate) fn daemon_runs(&self) -> bool {
+        if self.settings.parallelcluster.is_some() {
+            return true;
+        }
         match self.settings.run.daemon {
             Daemon::Yes => true,
             Daemon::No => false,
@@ -57,10 +75,23 @@ impl Context {
         Backoffs::in_folder(self.store.dir())
     }
 
-    /// Launched by this state folder? Others' instances are never touched.
+    /// Launched by this state folder (or table)? Others' instances are never touched.
+    ///
+    /// Beside ParallelCluster its own daemons launch for this cluster too, without our tags; which node such an instance belongs to is
+    /// looked up before it is touched (`unmapped.rs`).
     pub(crate) fn is_ours(&self, instance: &Instance) -> bool {
-        let has = |key: &str, value: &str| instance.tags.get(key).map(String::as_str) == Some(value);
-        has(tag::CLUSTER, &self.settings.cluster) && has(tag::STATE, self.store.state_id())
+        self.has_our_tags(instance) || self.is_parallelclusters(instance)
+    }
+
+    pub(crate) fn has_our_tags(&self, instance: &Instance) -> bool {
+        has(instance, tag::CLUSTER, &self.settings.cluster) && has(instance, tag::STATE, self.store.state_id())
+    }
+
+    /// A compute node of the ParallelCluster that this head node belongs to, whoever launched it?
+    fn is_parallelclusters(&self, instance: &Instance) -> bool {
+        self.settings.parallelcluster.is_some()
+            && has(instance, tag::PARALLELCLUSTER_NAME, &self.settings.cluster)
+            && has(instance, tag::PARALLELCLUSTER_TYPE, tag::PARALLELCLUSTER_COMPUTE)
     }
 
     /// A call that is not the run's main business: at most [`ASK_LIMIT`] and half of what is left, so that what has to be done
@@ -94,6 +125,10 @@ impl Context {
     pub(crate) fn by_id(instances: Vec<Instance>) -> BTreeMap<String, Instance> {
         instances.into_iter().map(|instance| (instance.id.clone(), instance)).collect()
     }
+}
+
+fn has(instance: &Instance, key: &str, value: &str) -> bool {
+    instance.tags.get(key).map(String::as_str) == Some(value)
 }
 
 /// `20261129T120000Z-1f2e3d4c`: sorts by time, unique for ever.

@@ -1,6 +1,7 @@
 //! One batch from its request to its instances: paced, recorded before it is sent, repeated with the same client token until EC2
 //! has answered for good or the time is up. Knows nothing of the mapping or of Slurm.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::round::Launched;
 use crate::model::time::Timestamp;
-use crate::plan::launch::{Batch, describe};
+use crate::model::recipe::{Group, LaunchTemplate, Recipe};
+use crate::plan::launch::{Ask, Batch, LaunchContext, batch, describe, token};
 use crate::store::bucket::TokenBucket;
 use crate::store::launch_record::{LiveRecord, RecordEvent};
 
@@ -29,13 +31,15 @@ const PAUSE_MOST: Duration = Duration::from_secs(20);
 pub(crate) struct Work {
     /// Its index in this run's launch record.
     pub(crate) index: usize,
+    /// The order of the scaling decision that it carries out; `None` = it stands for itself.
+    pub(crate) order: Option<usize>,
     pub(crate) batch: Batch,
     /// When a request with this client token was first sent.
     pub(crate) sent: Option<Timestamp>,
 }
 
 /// How a batch ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     pub(crate) work: Work,
     pub(crate) end: End,
@@ -44,7 +48,7 @@ pub(crate) struct Outcome {
     pub(crate) unsure: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum End {
     /// EC2 answered. `short` says why there are fewer usable instances than nodes, if there are.
     Answered { instances: Vec<Instance>, short: Option<Failure> },
@@ -52,8 +56,6 @@ pub(crate) enum End {
     Failed(Failure),
     /// The time was up while the answer was still out: instances may exist. The record stays for the next program.
     Unknown(Failure),
-    /// EC2 wants smaller requests: two, each already recorded with a token of its own.
-    Split(Vec<Work>),
 }
 
 /// What launches share.
@@ -64,12 +66,20 @@ pub(crate) struct Launcher {
     pub(crate) jobs: Arc<Jobs>,
     /// Index of the next batch that is recorded beyond the first ones.
     next: std::sync::atomic::AtomicUsize,
+    /// What the launch templates' symbolic versions stand for in this run.
+    versions: BTreeMap<LaunchTemplate, String>,
 }
 
 impl Launcher {
-    pub(crate) fn new(context: Arc<Context>, record: LiveRecord, jobs: Arc<Jobs>, batches: usize) -> Self {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        record: LiveRecord,
+        jobs: Arc<Jobs>,
+        batches: usize,
+        versions: BTreeMap<LaunchTemplate, String>,
+    ) -> Self {
         let slots = Semaphore::new(context.settings.run.concurrency.max(1));
-        Self { context, record, slots, jobs, next: std::sync::atomic::AtomicUsize::new(batches) }
+        Self { context, record, slots, jobs, next: std::sync::atomic::AtomicUsize::new(batches), versions }
     }
 
     /// Records a deliberately new attempt for `nodes`: a new token, on disk before anything is sent.
@@ -77,7 +87,7 @@ impl Launcher {
         let index = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut request = like.request.clone();
         request.count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        request.client_token = format!("{}-{index}-r", self.context.launch);
+        request.client_token = token(&self.context.launch, index);
         use crate::model::instance::tag;
         for (key, value) in &mut request.tags {
             match key.as_str() {
@@ -87,11 +97,83 @@ impl Launcher {
             }
         }
         self.record.append(&RecordEvent::NewBatch { batch: index, nodes: nodes.clone(), request: request.clone() })?;
-        Ok(Work { index, batch: Batch { nodes, request }, sent: None })
+        Ok(Work { index, order: None, batch: Batch { nodes, request }, sent: None })
     }
 
-    /// Launches one batch.
-    pub(crate) async fn launch(&self, mut work: Work) -> Outcome {
+    /// Launches one batch: by its recipe, and for what that did not give by the group's fallbacks in their order.
+    pub(crate) async fn launch(&self, work: Work) -> Outcome {
+        // A request of a dead run is repeated as it was.
+        let fallbacks = match self.group(&work.batch.request.group) {
+            Some(group) if work.sent.is_none() => group.fallbacks.as_slice(),
+            _ => &[],
+        };
+        let order = work.order;
+        let (nodes, mut have, mut tried, mut sent) = (work.batch.nodes.clone(), Vec::new(), Vec::new(), None);
+        let mut outcome = self.launch_once(work).await;
+        for fallback in fallbacks {
+            sent = sent.or(outcome.work.sent);
+            let Some(failure) = next_may_help(&outcome) else { break };
+            let step = format!("{}: {}", describe(&outcome.work.batch.request), failure.code);
+            if let End::Answered { instances, .. } = &mut outcome.end {
+                have.append(instances);
+            }
+            let left = nodes.get(have.len()..).unwrap_or_default().to_vec();
+            let next = match self.fall_back(&outcome.work, fallback, left) {
+                Ok(next) => next,
+                Err(error) => {
+                    outcome.end = End::Failed(cannot_record(&error));
+                    break;
+                }
+            };
+            tracing::warn!(
+                group = next.batch.request.group,
+                batch = next.index,
+                nodes = hostlist::compress_sorted(&next.batch.nodes),
+                jobs = self.jobs.of(&next.batch.nodes),
+                "falling back to {} after {step}",
+                describe(&next.batch.request)
+            );
+            tried.push(step);
+            let unsure = outcome.unsure;
+            outcome = self.launch_once(next).await;
+            outcome.unsure |= unsure;
+        }
+        outcome.work.sent = sent.or(outcome.work.sent);
+        outcome.work.batch.nodes = nodes;
+        outcome.work.order = order;
+        together(outcome, have, &tried)
+    }
+
+    fn group(&self, name: &str) -> Option<&Group> {
+        self.context.settings.groups.iter().find(|group| group.name == name)
+    }
+
+    /// A new attempt for `nodes` by another recipe, recorded before anything is sent.
+    fn fall_back(&self, like: &Work, recipe: &Recipe, nodes: Vec<String>) -> std::io::Result<Work> {
+        let request = &like.batch.request;
+        let Some(group) = self.group(&request.group) else {
+            return Err(std::io::Error::other(format!("group {} is not configured", request.group)));
+        };
+        self.add(Ask { group, recipe, strategy: request.strategy }, nodes)
+    }
+
+    /// Records a further batch of this run, on disk before anything is sent.
+    pub(crate) fn add(&self, ask: Ask<'_>, nodes: Vec<String>) -> std::io::Result<Work> {
+        let index = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let context = LaunchContext {
+            cluster: &self.context.settings.cluster,
+            state_id: self.context.store.state_id(),
+            launch: &self.context.launch,
+            versions: &self.versions,
+        };
+        let batch = batch(ask, nodes, &context, index);
+        let event = RecordEvent::NewBatch { batch: index, nodes: batch.nodes.clone(), request: batch.request.clone() };
+        self.record.append(&event)?;
+        Ok(Work { index, order: None, batch, sent: None })
+    }
+
+    /// Launches one batch by its own recipe.
+    async fn launch_once(&self, mut work: Work) -> Outcome {
         let mut pause = PAUSE_FIRST;
         // An earlier try may have launched although its answer was lost.
         let mut unsure = work.sent.is_some();
@@ -130,7 +212,11 @@ impl Launcher {
                 Err(error) => match self.next_step(&work, error) {
                     Step::Retry(retry) => retry,
                     Step::Give(failure) => return ended(work, unsure || lost, failure),
-                    Step::Split(parts) => return Outcome { work, end: End::Split(parts), unsure: true },
+                    Step::Split(halves) => {
+                        let (one, other) = *halves;
+                        let (one, other) = tokio::join!(Box::pin(self.launch_once(one)), Box::pin(self.launch_once(other)));
+                        return joined(work, one, other);
+                    }
                 },
             };
             let class = error.failure.class;
@@ -206,7 +292,7 @@ impl Launcher {
                 self.note(work, &failure, "request is too large for EC2, halving it");
                 let (left, right) = nodes.split_at(nodes.len() / 2);
                 match (self.renew(&work.batch, left.to_vec()), self.renew(&work.batch, right.to_vec())) {
-                    (Ok(left), Ok(right)) => Step::Split(vec![left, right]),
+                    (Ok(left), Ok(right)) => Step::Split(Box::new((left, right))),
                     (Err(error), _) | (_, Err(error)) => Step::Give(cannot_record(&error)),
                 }
             }
@@ -289,6 +375,65 @@ impl Launcher {
     }
 }
 
+/// The failure after which another recipe may do better: of capacity, quota or zone, and nothing in doubt.
+fn next_may_help(outcome: &Outcome) -> Option<&Failure> {
+    let failure = match &outcome.end {
+        End::Answered { instances, short: Some(failure) } if instances.len() < outcome.work.batch.nodes.len() => failure,
+        End::Failed(failure) => failure,
+        _ => return None,
+    };
+    failure.class.lets_fall_back().then_some(failure)
+}
+
+/// The end of a chain of recipes: what all of them launched, and why it is not enough.
+fn together(mut outcome: Outcome, have: Vec<Instance>, tried: &[String]) -> Outcome {
+    let also = |mut failure: Failure| {
+        if !tried.is_empty() {
+            failure.sentence = format!("{} (tried before: {})", failure.sentence, tried.join("; "));
+        }
+        failure
+    };
+    outcome.end = match outcome.end {
+        End::Answered { mut instances, short } => {
+            instances.splice(0..0, have);
+            End::Answered { instances, short: short.map(also) }
+        }
+        End::Failed(failure) if !have.is_empty() => End::Answered { instances: have, short: Some(also(failure)) },
+        End::Failed(failure) => End::Failed(also(failure)),
+        // What may have been launched last is in the record, under its own token: the next program finds it.
+        End::Unknown(failure) if !have.is_empty() => {
+            outcome.unsure = true;
+            End::Answered { instances: have, short: Some(also(failure)) }
+        }
+        End::Unknown(failure) => End::Unknown(also(failure)),
+    };
+    outcome
+}
+
+/// A request that was launched in two halves.
+fn joined(work: Work, one: Outcome, other: Outcome) -> Outcome {
+    // The token of the whole is given up too.
+    let work = Work { sent: work.sent.or(one.work.sent), ..work };
+    let end = match (one.end, other.end) {
+        (End::Failed(failure), End::Failed(_)) => End::Failed(failure),
+        (End::Failed(failure) | End::Unknown(failure), End::Failed(_) | End::Unknown(_)) => End::Unknown(failure),
+        (one, other) => {
+            let (mut all, mut short) = (Vec::new(), None);
+            for end in [one, other] {
+                match end {
+                    End::Answered { instances, short: why } => {
+                        all.extend(instances);
+                        short = short.or(why);
+                    }
+                    End::Failed(failure) | End::Unknown(failure) => short = short.or(Some(failure)),
+                }
+            }
+            End::Answered { instances: all, short }
+        }
+    };
+    Outcome { work, end, unsure: true }
+}
+
 struct Retry {
     failure: Failure,
     new_token: bool,
@@ -297,7 +442,8 @@ struct Retry {
 enum Step {
     Retry(Retry),
     Give(Failure),
-    Split(Vec<Work>),
+    /// EC2 wants smaller requests: two, each already recorded with a token of its own.
+    Split(Box<(Work, Work)>),
 }
 
 fn ended(work: Work, unsure: bool, failure: Failure) -> Outcome {
@@ -313,7 +459,7 @@ fn throttled_fleet(launched: &Launched) -> Option<Failure> {
     launched.errors.iter().find(|failure| failure.class == ErrorClass::Throttled).cloned()
 }
 
-fn time_is_up() -> Failure {
+pub(crate) fn time_is_up() -> Failure {
     Failure {
         code: codes::DEADLINE.to_owned(),
         class: ErrorClass::Other,
@@ -322,7 +468,7 @@ fn time_is_up() -> Failure {
     }
 }
 
-fn cannot_record(error: &std::io::Error) -> Failure {
+pub(crate) fn cannot_record(error: &std::io::Error) -> Failure {
     Failure {
         code: codes::STATE.to_owned(),
         class: ErrorClass::Other,

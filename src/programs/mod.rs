@@ -3,6 +3,7 @@
 mod admin;
 mod args;
 mod begin;
+mod beside;
 mod claiming;
 mod commit;
 mod context;
@@ -13,6 +14,7 @@ mod publishing;
 mod rebuild;
 mod recovery;
 mod release;
+mod requeue;
 mod resume;
 mod resume_fail;
 mod run;
@@ -20,6 +22,7 @@ mod startup;
 mod survey;
 mod suspend;
 mod telling;
+mod timed_out;
 mod unmapped;
 mod unusable;
 

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 
 use super::exit::Exit;
-use super::{resume, startup};
+use super::{resume, startup, telling};
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::model::failure::Backoff;
 use crate::model::hostlist;
 use crate::model::mapping::{Mapping, NodeState};
-use crate::plan::launch::{LaunchContext, batches, describe};
+use crate::model::policy::ScaleBy;
+use crate::model::recipe::Group;
+use crate::plan::launch::{self, Ask, LaunchContext, batch, describe};
+use crate::plan::scaling::{Request, Scaling, Wanted};
 use crate::store::backoff::Backoffs;
-use crate::store::file::FileStore;
+use crate::store::door::Store;
 
 /// Prints the plan of `program` for `nodes`.
 pub(crate) fn show(program: &str, settings: &Settings, nodes: &[String]) -> Exit {
@@ -39,51 +42,62 @@ fn read(settings: &Settings) -> Result<(Mapping, BTreeMap<String, Backoff>), Str
     if !settings.state_dir.exists() {
         return Ok((Mapping::new(&settings.cluster), BTreeMap::new()));
     }
-    let store = FileStore::open_read_only(&settings.state_dir, &settings.cluster).map_err(|error| chain(&error))?;
+    let store = Store::open_read_only(settings).map_err(|error| chain(&error))?;
     let mapping = store.read().map_err(|error| chain(&error))?;
     Ok((mapping, Backoffs::in_folder(store.dir()).active(clock::now()).unwrap_or_default()))
 }
 
 fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<String, Backoff>, nodes: &[String]) -> Vec<String> {
-    let (mut lines, mut unknown, mut launching) = (Vec::new(), Vec::new(), Vec::new());
-    let mut running = BTreeMap::new();
-    let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let (mut lines, mut unknown, mut launching) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let (mut running, mut resting) = (BTreeMap::new(), BTreeMap::new());
+    let mut wanted = Vec::new();
     for node in nodes {
         match (settings.group_of(node), mapping.nodes.get(node)) {
-            (None, _) => unknown.push(node),
+            (None, _) => unknown.entry(settings.why_not(node)).or_insert_with(Vec::new).push(node),
             (Some(_), Some(entry)) if entry.state == NodeState::Running => {
                 running.insert(node, entry.instance_id.clone().unwrap_or_default());
             }
             (Some(_), Some(_)) => launching.push(node),
-            (Some(group), None) => by_group.entry(&group.name).or_default().push(node.clone()),
+            (Some(group), None) => {
+                let refused = backoffs.get(&group.name).map(telling::backoff_failure);
+                if refused.is_some() {
+                    resting.entry(&group.name).or_insert_with(Vec::new).push(node.clone());
+                }
+                wanted.push(Wanted { node: node.clone(), group, refused });
+            }
         }
     }
+    for (group, names) in resting {
+        let Some(backoff) = backoffs.get(group) else { continue };
+        let nodes = hostlist::compress_sorted(&names);
+        lines.push(format!("fail    {:>6}  {nodes}  group {group} rests until {}: {}", names.len(), backoff.until, backoff.code));
+    }
+    let (scale_by, strategy) = (settings.run.scale_by, settings.run.strategy);
+    let groups: BTreeMap<&str, &Group> = wanted.iter().map(|wish| (wish.group.name.as_str(), wish.group)).collect();
+    let round = Scaling::new(Request { nodes: wanted, jobs: None, scale_by, strategy }).next_round();
     let versions = BTreeMap::new();
     let context = LaunchContext { cluster: &settings.cluster, state_id: "-", launch: "-", versions: &versions };
-    for group in &settings.groups {
-        let Some(names) = by_group.remove(group.name.as_str()) else { continue };
-        if let Some(backoff) = backoffs.get(&group.name) {
-            let nodes = hostlist::compress_sorted(&names);
-            lines.push(format!(
-                "fail    {:>6}  {nodes}  group {} rests until {}: {}",
-                names.len(),
-                group.name,
-                backoff.until,
-                backoff.code
-            ));
-            continue;
+    for order in round.launch {
+        let Some(group) = groups.get(order.group.as_str()) else { continue };
+        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
+        let batch = batch(ask, order.nodes, &context, 0);
+        lines.push(format!(
+            "launch  {:>6}  {}  group {}: {} to {} instances, {}",
+            batch.nodes.len(),
+            hostlist::compress_sorted(&batch.nodes),
+            group.name,
+            batch.request.min_count(),
+            batch.request.count,
+            describe(&batch.request)
+        ));
+        for fallback in &group.fallbacks {
+            let ask = Ask { group, recipe: fallback, strategy: order.strategy };
+            let request = launch::batch(ask, Vec::new(), &context, 0).request;
+            lines.push(format!("  else  {:>6}  {}", "", describe(&request)));
         }
-        for batch in batches(group, &names, &context, 0) {
-            lines.push(format!(
-                "launch  {:>6}  {}  group {}: {} to {} instances, {}",
-                batch.nodes.len(),
-                hostlist::compress_sorted(&batch.nodes),
-                group.name,
-                batch.request.min_count(),
-                batch.request.count,
-                describe(&batch.request)
-            ));
-        }
+    }
+    if scale_by == ScaleBy::Job {
+        lines.push("note            units are the jobs of the resume file; without one, as here, the whole call is one unit".to_owned());
     }
     for (node, id) in running {
         lines.push(format!("look    {:>6}  {node}  mapped to {id}: left alone if it has registered, else replaced", 1));
@@ -92,9 +106,8 @@ fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<Strin
         let nodes = hostlist::compress_sorted(&launching);
         lines.push(format!("wait    {:>6}  {nodes}  claimed by another run; launched if that run is dead", launching.len()));
     }
-    if !unknown.is_empty() {
-        let nodes = hostlist::compress_sorted(&unknown);
-        lines.push(format!("fail    {:>6}  {nodes}  no [[group]] of {} names them", unknown.len(), settings.path.display()));
+    for (why, names) in unknown {
+        lines.push(format!("fail    {:>6}  {}  {why}", names.len(), hostlist::compress_sorted(&names)));
     }
     lines
 }

@@ -1,15 +1,38 @@
 //! Who hears of a node's instance, and in which order: what an instance needs for its boot first, Slurm last.
+//!
+//! Nodes go through in steps of `[publish] batch_size`, and each stage takes up the next step while the stage after it works on the
+//! one before: item in the node table, DNS record, Slurm. A node that is refused at one stage, or about which nothing is known
+//! there, does not reach the next; the others do.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::context::{Context, LOCK_WAIT};
+use tokio::sync::mpsc;
+
+use super::context::Context;
 use super::telling::{version, why};
-use crate::config::settings::NodeAddress;
+use crate::aws::error::AwsError;
+use crate::aws::written::Written;
+use crate::clock;
+use crate::config::settings::{NodeAddress, Settings, StoreKind};
+use crate::dynamodb::DynamoDb;
 use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes};
 use crate::model::instance::Instance;
+use crate::model::policy::Bucket;
+use crate::route53::{self, Route53};
 use crate::slurm::scontrol::Applied;
 use crate::slurm::update::{self, NodeUpdate};
+use crate::store::bucket::TokenBucket;
+
+/// Steps that wait between two stages.
+const STEPS_BETWEEN: usize = 1;
+
+/// `route53-bucket.json` in the state folder: all programs of this machine keep one pace.
+const DNS_BUCKET: &str = "route53-bucket";
+
+/// Calls are spread evenly, for a burst would be refused.
+const DNS_PACE: Bucket = Bucket { burst: 1, per_second: route53::CALLS_PER_SECOND };
 
 /// What became of telling everybody; each node is in one of the lists.
 #[derive(Debug, Default)]
@@ -23,9 +46,141 @@ pub(crate) struct Published {
     pub(crate) why_unknown: Option<String>,
 }
 
+/// Nodes with their instances, on their way through the stages.
+type Step = Vec<(String, Instance)>;
+
+/// The services that are to be told, as configured: without a table no DynamoDB, without a zone no Route 53.
+pub(crate) async fn doors(settings: &Settings) -> Result<(Option<DynamoDb>, Option<Route53>), AwsError> {
+    let stores = matches!(settings.store, StoreKind::DynamoDb { .. });
+    let dynamodb = match stores || settings.publish.node_table.is_some() {
+        true => Some(DynamoDb::connect(&settings.aws, &settings.region).await?),
+        false => None,
+    };
+    let route53 = match &settings.publish.dns {
+        Some(_) => Some(Route53::connect(&settings.aws, &settings.region).await?.paced(dns_turns(settings))),
+        None => None,
+    };
+    Ok((dynamodb, route53))
+}
+
+/// Turns of Route 53 calls, shared with the other programs on this machine.
+fn dns_turns(settings: &Settings) -> impl Fn(Duration) -> Option<Duration> + Send + Sync + 'static {
+    let bucket = TokenBucket::named(&settings.state_dir, DNS_BUCKET);
+    move |at_most| {
+        bucket.take(&DNS_PACE, clock::now(), at_most).unwrap_or_else(|error| {
+            tracing::warn!("Route 53 calls are paced within this program alone: {}", chain(&error));
+            Some(Duration::ZERO)
+        })
+    }
+}
+
 /// Tells everybody which instance stands behind which node.
 pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> Published {
-    let applied = tell_slurm(context, pairs).await;
+    let (to_dns, mut at_dns) = mpsc::channel::<Step>(STEPS_BETWEEN);
+    let (to_slurm, mut at_slurm) = mpsc::channel::<Step>(STEPS_BETWEEN);
+    let table = async move {
+        let mut all = Written::default();
+        for step in pairs.chunks(context.settings.publish.batch_size.max(1)) {
+            let written = tell_table(context, step).await;
+            let rest = go_on(step.to_vec(), written, &mut all);
+            // Closed only if the other stages are gone, which they outlive.
+            let _ = to_dns.send(rest).await;
+        }
+        all
+    };
+    let dns = async move {
+        let mut all = Written::default();
+        while let Some(step) = at_dns.recv().await {
+            let written = tell_dns(context, &step).await;
+            let rest = go_on(step, written, &mut all);
+            let _ = to_slurm.send(rest).await;
+        }
+        all
+    };
+    let slurm = async {
+        let mut published = Published::default();
+        while let Some(step) = at_slurm.recv().await {
+            add(&mut published, tell_slurm(context, &step).await);
+        }
+        published
+    };
+    let (table, dns, mut published) = tokio::join!(table, dns, slurm);
+    for Written { refused, unknown, why_unknown, .. } in [table, dns] {
+        published.refused.extend(refused);
+        published.unknown.extend(unknown);
+        published.why_unknown = published.why_unknown.take().or(why_unknown);
+    }
+    published
+}
+
+/// The nodes of a step for the next stage; the others stay behind in `all`. `None` = this stage has nothing to do.
+fn go_on(step: Step, written: Option<Written>, all: &mut Written) -> Step {
+    let Some(mut written) = written else { return step };
+    let done: BTreeSet<String> = written.done.drain(..).collect();
+    all.absorb(written);
+    step.into_iter().filter(|(node, _)| done.contains(node)).collect()
+}
+
+/// The items of the node table, which instances ask for their name at boot.
+async fn tell_table(context: &Context, step: &[(String, Instance)]) -> Option<Written> {
+    let (Some(dynamodb), Some(table)) = (&context.dynamodb, &context.settings.publish.node_table) else { return None };
+    if step.is_empty() {
+        return Some(Written::default());
+    }
+    let pairs: Vec<(String, String)> = step.iter().map(|(node, instance)| (node.clone(), instance.id.clone())).collect();
+    Some(in_time(context, step, dynamodb.put_nodes(table, &pairs, context.limits.end)).await)
+}
+
+/// The nodes' DNS records.
+async fn tell_dns(context: &Context, step: &[(String, Instance)]) -> Option<Written> {
+    let (Some(route53), Some(dns)) = (&context.route53, &context.settings.publish.dns) else { return None };
+    let (records, without) = records(step);
+    let mut written = match records.is_empty() {
+        true => Written::default(),
+        false => in_time(context, step, route53.upsert(dns, &records, context.limits.end)).await,
+    };
+    let failure = Failure {
+        code: codes::NO_ADDRESS.to_owned(),
+        class: ErrorClass::Other,
+        sentence: format!("its instance has no private address for a record in zone {}", dns.hosted_zone),
+        request_id: None,
+    };
+    written.refuse(without, &failure);
+    Some(written)
+}
+
+/// Node and address of each, and the nodes that have none.
+fn records(step: &[(String, Instance)]) -> (Vec<(String, String)>, Vec<String>) {
+    let mut records = Vec::new();
+    let mut without = Vec::new();
+    for (node, instance) in step {
+        match &instance.private_ip {
+            Some(ip) => records.push((node.clone(), ip.clone())),
+            None => without.push(node.clone()),
+        }
+    }
+    (records, without)
+}
+
+/// A write, unless a signal's grace ends first; then nothing is known of it.
+async fn in_time(context: &Context, step: &[(String, Instance)], write: impl Future<Output = Written>) -> Written {
+    tokio::select! {
+        biased;
+        written = write => written,
+        // The end itself is the write's: it still knows what was done.
+        () = context.limits.stopped() => {
+            let mut written = Written::default();
+            written.give_up(step.iter().map(|(node, _)| node.clone()), Some("the program was told to stop".to_owned()));
+            written
+        }
+    }
+}
+
+/// slurmctld's answer, added to what is known.
+fn add(published: &mut Published, applied: Applied) {
+    if !applied.unknown.is_empty() {
+        published.why_unknown = Some(why(&applied));
+    }
     let refuse = |(node, text): (String, String)| {
         let failure = Failure {
             code: codes::REFUSED.to_owned(),
@@ -35,13 +190,9 @@ pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> 
         };
         (node, failure)
     };
-    let why_unknown = (!applied.unknown.is_empty()).then(|| why(&applied));
-    Published {
-        done: applied.done,
-        refused: applied.refused.into_iter().map(refuse).collect(),
-        unknown: applied.unknown,
-        why_unknown,
-    }
+    published.done.extend(applied.done);
+    published.refused.extend(applied.refused.into_iter().map(refuse));
+    published.unknown.extend(applied.unknown);
 }
 
 /// Tells Slurm which instance stands behind which node, as `[slurm] node_address` says.
@@ -51,26 +202,32 @@ async fn tell_slurm(context: &Context, pairs: &[(String, Instance)]) -> Applied 
         return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
     }
     let version = version(context).await;
-    let updates: Vec<NodeUpdate> = pairs
-        .iter()
-        .map(|(node, instance)| NodeUpdate {
-            node: node.clone(),
-            addr: if mode == NodeAddress::Scontrol { instance.private_ip.clone() } else { None },
-            hostname: None,
-            instance_id: version.takes_instance_id().then(|| instance.id.clone()),
-        })
-        .collect();
+    let hostname = context.settings.publish.hostname;
+    let updates: Vec<NodeUpdate> =
+        pairs.iter().map(|(node, instance)| node_update(node, instance, mode, hostname, version.takes_instance_id())).collect();
     let calls = update::publish_args(&updates, &version, context.settings.slurm.nodes_per_call);
-    if calls.is_empty() {
-        return Applied { done: pairs.iter().map(|(node, _)| node.clone()).collect(), ..Applied::default() };
+    let told: BTreeSet<String> = calls.iter().flat_map(|call| call.nodes().iter().cloned()).collect();
+    let mut applied = if calls.is_empty() { Applied::default() } else { context.apply(calls).await };
+    // Of these there is nothing to tell.
+    applied.done.extend(pairs.iter().map(|(node, _)| node).filter(|node| !told.contains(*node)).cloned());
+    applied
+}
+
+/// What Slurm is told of one node. Its NodeHostName is the node's own name as long as nothing else is said.
+fn node_update(node: &str, instance: &Instance, mode: NodeAddress, hostname: bool, instance_id: bool) -> NodeUpdate {
+    let scontrol = mode == NodeAddress::Scontrol;
+    NodeUpdate {
+        node: node.to_owned(),
+        addr: instance.private_ip.clone().filter(|_| scontrol),
+        hostname: instance.hostname.clone().filter(|_| scontrol && hostname),
+        instance_id: instance_id.then(|| instance.id.clone()),
     }
-    context.apply(calls).await
 }
 
 /// Notes in the mapping that Slurm knows these nodes' addresses.
 pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &Published) {
     let done: BTreeSet<&String> = published.done.iter().collect();
-    let result = context.store.update(LOCK_WAIT, |mapping| {
+    let result = context.store.update(context.lock_wait(), |mapping| {
         for (node, instance) in pairs.iter().filter(|(node, _)| done.contains(node)) {
             if let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.instance_id.as_deref() == Some(&instance.id)) {
                 entry.unpublished = false;
@@ -81,4 +238,3 @@ pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], pu
         tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
     }
 }
-

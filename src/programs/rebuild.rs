@@ -1,7 +1,7 @@
 //! The mapping is missing: on a first start that is normal; else it is rebuilt from what Slurm and EC2 show, and nothing is
 //! terminated by it. Instances of our cluster's name that another state folder launched are reported and never touched.
 
-use super::context::{Context, LOCK_WAIT};
+use super::context::Context;
 use super::exit::{Exit, Stopped};
 use super::recovery;
 use super::survey;
@@ -54,7 +54,7 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, Stopped> {
     let now = clock::now();
     let made = context
         .store
-        .update(LOCK_WAIT, |mapping| {
+        .update(context.lock_wait(), |mapping| {
             let mut made = 0usize;
             for instance in &ours {
                 let Some(node) = nodes.values().find(|node| stands_behind(node, instance)) else { continue };

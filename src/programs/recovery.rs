@@ -23,7 +23,13 @@ pub(crate) struct ToFinish {
 
 /// Applies the decisions on all dead runs to `mapping`, which the caller commits under the lock it holds. Nothing is done while
 /// EC2 or Slurm did not answer: the records stay for the next program.
-pub(crate) fn apply(mapping: &mut Mapping, survey: &Survey, called: &BTreeSet<String>, may_launch: bool) -> ToFinish {
+pub(crate) fn apply(
+    mapping: &mut Mapping,
+    survey: &Survey,
+    called: &BTreeSet<String>,
+    may_launch: bool,
+    now: Timestamp,
+) -> ToFinish {
     let mut finish = ToFinish::default();
     if survey.dead.is_empty() || !survey.dead_answered || !survey.slurm_answered() {
         return finish;
@@ -31,7 +37,6 @@ pub(crate) fn apply(mapping: &mut Mapping, survey: &Survey, called: &BTreeSet<St
     // What changed since Slurm was asked is somebody else's work by now.
     let mut wanted = survey.wanted();
     wanted.retain(|node, _| mapping.nodes.get(node) == survey.mapping.nodes.get(node));
-    let now = clock::now();
     let mut covered = survey.covered.clone();
     // A run that was killed while it finished another one leaves two records that name the same nodes.
     let mut called = called.clone();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::context::{Context, LOCK_WAIT, YOUNG};
+use super::context::{Context, YOUNG};
 use super::exit::Exit;
 use super::telling;
 use crate::clock;
@@ -129,7 +129,7 @@ async fn once(
     }
     let gone: BTreeSet<&String> = answer.gone.iter().chain(&old).collect();
     if !gone.is_empty()
-        && let Err(error) = context.store.update(LOCK_WAIT, |mapping| mapping.condemned.retain(|id, _| !gone.contains(id)))
+        && let Err(error) = context.store.update(context.lock_wait(), |mapping| mapping.condemned.retain(|id, _| !gone.contains(id)))
     {
         tracing::warn!("terminated instances stay on the list for now: {}", chain(&error));
     }

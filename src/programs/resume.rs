@@ -16,7 +16,7 @@ use super::context::Context;
 use super::exit::Exit;
 use super::launching::Launcher;
 use super::run::Run;
-use super::startup;
+use super::{beside, startup};
 use super::telling::Jobs;
 use super::unusable::{without_config, without_state};
 use crate::error::chain;
@@ -54,7 +54,9 @@ impl Story for Resume {
     async fn unusable(&self, env: &Environment, common: &Common, what: Unusable) -> Exit {
         match what {
             Unusable::Config { settings, error } => without_config(env, common, &settings, &error).await,
-            Unusable::State { settings, nodes, error } => without_state(&begin::scontrol(&settings, env), &nodes, &error).await,
+            Unusable::State { settings, nodes, error } => {
+                without_state(&settings, &begin::scontrol(&settings, env), &nodes, &error).await
+            }
         }
     }
 
@@ -70,15 +72,18 @@ impl Story for Resume {
 
 /// The story.
 async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
-    let claimed = match claim_all(&context, &nodes).await {
+    if let Err(exit) = beside::ready(&context, &nodes).await {
+        return exit;
+    }
+    let claimed = match claim_all(&context, &nodes, jobs.units()).await {
         Ok(claimed) => claimed,
         Err(stopped) => {
-            without_state(&context.slurm, &nodes, &stopped.error).await;
+            without_state(&context.settings, &context.slurm, &nodes, &stopped.error).await;
             return stopped.exit;
         }
     };
     let claimed_after = context.begun_at.elapsed();
-    let Claimed { work, record, publish, failed, left, reboot } = claimed;
+    let Claimed { work, record, publish, failed, left, reboot, scaling, recorded, versions } = claimed;
     let jobs = Arc::new(jobs);
     let mut run = Run::new(Arc::clone(&context), Arc::clone(&jobs), left);
     run.reboot(reboot).await;
@@ -86,8 +91,8 @@ async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
     run.fail(failed);
     run.release();
     if let Some(record) = record {
-        let launcher = Arc::new(Launcher::new(Arc::clone(&context), record, jobs, work.len()));
-        let launcher = run.launch(launcher, work);
+        let launcher = Arc::new(Launcher::new(Arc::clone(&context), record, jobs, recorded, versions));
+        let launcher = run.launch(launcher, work, scaling);
         run.drive().await;
         run.end_record(launcher);
     } else {

@@ -8,20 +8,23 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::commit::{Committed, commit_one};
-use super::context::{Context, LOCK_WAIT};
+use super::commit::{Committed, Ended, Writer};
+use super::context::Context;
 use super::exit::Exit;
-use super::launching::{End, Launcher, Outcome, Work};
+use super::launching::{End, Launcher, Outcome, Work, cannot_record, time_is_up};
 use super::release::{self, Released};
+use super::requeue;
 use super::resume::PROGRAM;
 use super::telling::{self, Failed, Jobs};
 use super::publishing::{self, Published};
-use super::{recovery, startup};
+use super::{beside, recovery, startup};
 use crate::clock;
 use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure};
 use crate::model::hostlist;
 use crate::model::instance::{Instance, tag};
+use crate::plan::launch::Ask;
+use crate::plan::scaling::{Answer, Order, Round, Scaling};
 
 enum Event {
     Launched(Box<Outcome>),
@@ -35,6 +38,11 @@ pub(super) struct Run {
     context: Arc<Context>,
     jobs: Arc<Jobs>,
     launcher: Option<Arc<Launcher>>,
+    scaling: Option<Scaling>,
+    /// Orders whose answer is out.
+    awaited: usize,
+    /// Orders that are answered: instances in the pool may still come from them.
+    ended: BTreeMap<usize, Ended>,
     tasks: JoinSet<Event>,
     releasing: bool,
     tried: BTreeSet<String>,
@@ -61,6 +69,9 @@ impl Run {
             context,
             jobs,
             launcher: None,
+            scaling: None,
+            awaited: 0,
+            ended: BTreeMap::new(),
             tasks: JoinSet::new(),
             releasing: false,
             tried: BTreeSet::new(),
@@ -77,8 +88,10 @@ impl Run {
         }
     }
 
-    pub(super) fn launch(&mut self, launcher: Arc<Launcher>, work: Vec<Work>) -> Arc<Launcher> {
+    pub(super) fn launch(&mut self, launcher: Arc<Launcher>, work: Vec<Work>, scaling: Option<Scaling>) -> Arc<Launcher> {
         self.launcher = Some(Arc::clone(&launcher));
+        self.scaling = scaling;
+        self.awaited = work.iter().filter(|work| work.order.is_some()).count();
         for work in work {
             self.spawn(work);
         }
@@ -106,7 +119,7 @@ impl Run {
             Err(error) => {
                 let failure = error.to_failure("rebooting the instance behind the node");
                 let now = clock::now();
-                let result = self.context.store.update(LOCK_WAIT, |mapping| {
+                let result = self.context.store.update(self.context.lock_wait(), |mapping| {
                     for (node, id) in &reboot {
                         if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(id)) {
                             recovery::take_down(mapping, node, now, "it could not be rebooted");
@@ -211,20 +224,87 @@ impl Run {
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Batches that ended: into the mapping under the lock, compare and set; then Slurm.
+    /// Batches that ended: what the scaling decision makes of them, into the mapping under the lock, compare and set; then Slurm, and
+    /// the launches that follow from it.
     fn commit(&mut self, outcomes: Vec<Outcome>) {
-        let now = clock::now();
-        let launch = self.context.launch.clone();
-        let may_launch = self.context.limits.may_launch();
-        for outcome in &outcomes {
+        let mut alone = Vec::new();
+        let mut scaling = self.scaling.take();
+        for outcome in outcomes {
             self.launching = self.launching.saturating_sub(outcome.work.batch.nodes.len());
             self.certain &= !matches!(outcome.end, End::Unknown(_));
             self.look_again |= outcome.unsure;
+            match (outcome.work.order, &mut scaling) {
+                (Some(order), Some(scaling)) => {
+                    self.awaited -= 1;
+                    let sent = outcome.work.sent.unwrap_or_else(clock::now);
+                    self.ended.insert(order, Ended { batch: outcome.work.batch, sent });
+                    scaling.record(order, match outcome.end {
+                        End::Answered { instances, short } => Answer { instances, failure: short },
+                        End::Failed(failure) | End::Unknown(failure) => Answer { instances: Vec::new(), failure: Some(failure) },
+                    });
+                }
+                _ => alone.push(outcome),
+            }
         }
-        let result = self.context.store.update(LOCK_WAIT, |mapping| {
+        let (round, next) = scaling.as_mut().map_or_else(Default::default, |scaling| self.decide(scaling));
+        self.scaling = scaling;
+        if self.write(&round, &alone) {
+            for work in next {
+                self.spawn(work);
+            }
+        }
+    }
+
+    /// The decision after the latest answers: what is to be written, and the further launches, each recorded.
+    fn decide(&mut self, scaling: &mut Scaling) -> (Round, Vec<Work>) {
+        let (mut all, mut next) = (Round::default(), Vec::new());
+        let mut take = |round: Round| {
+            all.assign.extend(round.assign);
+            all.fail.extend(round.fail);
+            all.release.extend(round.release);
+            round.launch
+        };
+        loop {
+            let round = scaling.next_round();
+            if round.is_empty() {
+                break;
+            }
+            for order in take(round) {
+                match self.record(&order) {
+                    Ok(work) => {
+                        self.awaited += 1;
+                        next.push(work);
+                    }
+                    Err(failure) => scaling.record(order.id, Answer { instances: Vec::new(), failure: Some(failure) }),
+                }
+            }
+        }
+        if self.awaited == 0 && !scaling.is_finished() {
+            take(scaling.give_up(time_is_up()));
+        }
+        (all, next)
+    }
+
+    /// A further order of this run, recorded before anything is sent.
+    fn record(&self, order: &Order) -> Result<Work, Failure> {
+        let group = self.context.settings.groups.iter().find(|group| group.name == order.group);
+        let (Some(launcher), Some(group), true) = (&self.launcher, group, self.context.limits.may_launch()) else {
+            return Err(time_is_up());
+        };
+        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
+        let work = launcher.add(ask, order.nodes.clone()).map_err(|error| cannot_record(&error))?;
+        Ok(Work { order: Some(order.id), ..work })
+    }
+
+    /// One locked write of what has been decided; false when it failed.
+    fn write(&mut self, round: &Round, alone: &[Outcome]) -> bool {
+        let (context, ended) = (Arc::clone(&self.context), &self.ended);
+        let writer = Writer { launch: &context.launch, now: clock::now(), may_launch: context.limits.may_launch() };
+        let result = context.store.update(context.lock_wait(), |mapping| {
             let mut step = Committed::default();
-            for outcome in outcomes {
-                commit_one(mapping, &launch, outcome, now, may_launch, &mut step);
+            writer.commit_round(mapping, round, ended, &mut step);
+            for outcome in alone {
+                writer.commit_one(mapping, outcome, &mut step);
             }
             step
         });
@@ -236,7 +316,7 @@ impl Run {
                     chain(&error)
                 );
                 self.certain = false;
-                return;
+                return false;
             }
         };
         if let Some(launcher) = self.launcher.clone() {
@@ -254,9 +334,6 @@ impl Run {
                 }
             }
         }
-        for work in step.split {
-            self.spawn(work);
-        }
         for (node, why) in &step.lost {
             tracing::info!(node, "its instance is not needed any more: {why}");
         }
@@ -265,6 +342,7 @@ impl Run {
         if step.condemned {
             self.release();
         }
+        true
     }
 
     fn published(&mut self, pairs: &[(String, Instance)], published: &Published) {
@@ -300,7 +378,8 @@ impl Run {
         // Slurm does not want these nodes: their instances go in this same run.
         let now = clock::now();
         let mut failed = Vec::new();
-        let result = self.context.store.update(LOCK_WAIT, |mapping| {
+        let result = self.context.store.update(self.context.lock_wait(), |mapping| {
+            failed.clear();
             for (node, instance) in pairs {
                 let Some(failure) = refused.get(node).copied() else { continue };
                 if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(&instance.id)) {
@@ -351,6 +430,9 @@ impl Run {
 
     pub(super) async fn finish(self, claimed_after: Duration) -> Exit {
         self.tag_nodes().await;
+        beside::note_failures(&self.context, &self.failed);
+        let failed: Vec<&str> = self.failed.iter().map(|one| one.node.as_str()).collect();
+        requeue::requeue_now(&self.context, &self.jobs.ids(&failed)).await;
         let calls = self.context.ec2.calls();
         tracing::info!(
             launched = self.backed.len(),

@@ -15,6 +15,7 @@ use super::args::{Common, Environment};
 use super::exit::Exit;
 use crate::config;
 use crate::config::settings::Settings;
+use crate::config::source::{self, Named, Place};
 use crate::model::hostlist;
 use crate::slurm::conf::SlurmConf;
 
@@ -36,15 +37,27 @@ pub(crate) fn parse_args<A: Parser>() -> Result<A, Exit> {
     })
 }
 
-/// Where the configuration is: `--config`, else `$SLURM_EC2_CONFIG`, else the usual place.
-pub(crate) fn config_path(given: Option<&Path>, env: &Environment) -> PathBuf {
-    given.map(Path::to_path_buf).or_else(|| env.config.clone()).unwrap_or_else(|| PathBuf::from(config::file::default_path()))
+/// Where `program` finds its configuration, and what else ParallelCluster's programs go by.
+pub(crate) fn config_place(program: &str, given: Option<&Path>, env: &Environment) -> Place {
+    let plugin_dir = PathBuf::from(source::PLUGIN_DIR);
+    let named = Named { given, ours: env.config.as_deref(), package: env.config_file.as_deref() };
+    Place {
+        path: source::choose(program, named, Path::new(config::file::default_path()), &plugin_dir),
+        slurm_bin_dir: env.slurm_bin_dir.clone(),
+        ca_bundle: env.ca_bundle.clone(),
+        sudo: Some(PathBuf::from(SUDO)).filter(|sudo| !geteuid().is_root() && sudo.exists()),
+        plugin_dir,
+    }
 }
+
+/// Through this, ParallelCluster's user becomes root for scontrol (aws-facts B.1).
+const SUDO: &str = "/usr/bin/sudo";
 
 /// The names behind the arguments, each once, in order. Several arguments are one list.
 pub(crate) fn nodes(common: &Common, limit: usize) -> Result<Vec<String>, String> {
     let text = common.hostlist.join(",");
-    let expansion = hostlist::expand(&text, limit).map_err(|error| format!("host list {}: {error}", shorten(&text)))?;
+    // The error quotes the text itself.
+    let expansion = hostlist::expand(&text, limit).map_err(|error| format!("host list {error}"))?;
     if !expansion.duplicates.is_empty() {
         tracing::warn!(
             nodes = hostlist::compress_sorted(&expansion.duplicates),
@@ -83,12 +96,19 @@ pub(crate) fn interactive() -> bool {
 
 /// min(`[launch] deadline`, half the smallest ResumeTimeout of the nodes' partitions): slurmctld kills its programs at
 /// max(ResumeTimeout, SuspendTimeout), with 10 ms of warning (slurm-facts 0 #4).
+///
+/// Beside ParallelCluster at most [`BESIDE_DAEMON`].
 pub(crate) fn time_limit(settings: &Settings, conf: Option<&SlurmConf>, nodes: &[String]) -> Duration {
-    match conf {
+    let limit = match conf {
         None => DEADLINE_UNKNOWN.min(settings.run.deadline),
         Some(conf) => (conf.smallest_resume_timeout(nodes) / 2).min(settings.run.deadline),
-    }
+    };
+    if settings.parallelcluster.is_some() { limit.min(BESIDE_DAEMON) } else { limit }
 }
+
+/// ParallelCluster's clustermgtd terminates instances that stand behind no node 300 s after their launch (aws-facts B.5, D.1): a run
+/// must have tied or released its own before.
+const BESIDE_DAEMON: Duration = Duration::from_secs(240);
 
 /// Root becomes the owner of the state folder, so that it never leaves files which slurmctld's calls cannot open. The folder is
 /// made for slurm.conf's SlurmUser when it is missing.

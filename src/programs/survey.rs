@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::context::Context;
+use super::context::{Context, RECORD_SLACK};
 use crate::clock;
 use crate::ec2::error::Ec2Error;
 use crate::error::chain;
@@ -109,9 +109,10 @@ impl Survey {
 type State = (Mapping, bool, BTreeSet<Key>, Vec<Dead>);
 
 fn read_state(context: &Context) -> Result<State, StoreError> {
-    let locked = context.store.locked(super::context::LOCK_WAIT)?;
+    let now = clock::now();
+    let look = context.store.look(context.lock_wait(), now, now + context.limits.left() + RECORD_SLACK)?;
     let (mut covered, mut dead) = (BTreeSet::new(), Vec::new());
-    for state in locked.records(clock::now()) {
+    for state in look.records {
         match state {
             RecordState::Live { record, recovered_by } => {
                 if let Some(who) = recovered_by {
@@ -120,18 +121,18 @@ fn read_state(context: &Context) -> Result<State, StoreError> {
                 covered.extend(record.batches.iter().map(|batch| Key::of_request(&batch.request)));
             }
             RecordState::Dead(record) => dead.push(dead_run(record)),
-            RecordState::Unreadable { path, why } => {
+            RecordState::Unreadable { name, why } => {
                 tracing::error!(
-                    path = %path.display(),
+                    record = name,
                     "launch record cannot be read and is left alone: {why}; look for instances with no node \
-                     (tag slurm-ec2:launch = the file's name), then remove it"
+                     (tag slurm-ec2:launch = the record's name), then remove it"
                 );
             }
         }
     }
     // The newest first: a later run may have taken over what an earlier one sent. Launch ids of one second do not tell which.
     dead.sort_by(|a, b| b.requested.cmp(&a.requested).then_with(|| b.launch.cmp(&a.launch)));
-    Ok((locked.mapping().clone(), locked.existed(), covered, dead))
+    Ok((look.mapping, look.existed, covered, dead))
 }
 
 fn dead_run(record: DeadRecord) -> Dead {
@@ -180,7 +181,7 @@ fn answer<T>(result: Result<T, Ec2Error>, what: &str) -> Option<T> {
 }
 
 /// A slurmctld that is down must not cost the time for what can be done without it.
-const SHOW_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const SHOW_LIMIT: Duration = Duration::from_secs(15);
 
 /// Slurm's view of `nodes` by name; `None` when slurmctld did not answer.
 pub(crate) async fn show(context: &Context, nodes: &[String]) -> Option<BTreeMap<String, SlurmNode>> {

@@ -2,6 +2,8 @@
 //!
 //! One locked write frees the nodes and condemns their instances; then EC2 terminates. A claim that a live run is still launching is
 //! taken away: that run loses the compare-and-set at its commit and condemns its instance itself.
+//!
+//! On a ParallelCluster head node this is ResumeFailProgram too (`beside.rs`).
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -11,10 +13,10 @@ use std::time::Duration;
 use super::args::{Common, Environment, SuspendArgs};
 use super::begin::{self, Story, Unusable};
 use super::claiming::live_launches;
-use super::context::{Context, LOCK_WAIT};
+use super::context::Context;
 use super::exit::{Exit, Stopped};
 use super::survey::Survey;
-use super::{publishing, rebuild, recovery, release, startup, survey, telling, unmapped};
+use super::{beside, publishing, rebuild, recovery, release, startup, survey, telling, timed_out, unmapped};
 use crate::clock;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
@@ -51,24 +53,34 @@ impl Story for Suspend {
     }
 }
 
-async fn suspend(context: &Context, nodes: &[String]) -> Exit {
-    let freed = match free(context, nodes, "suspended").await {
+async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
+    let called = beside::called(context, called_for).await;
+    let nodes = called.nodes.as_slice();
+    let why = if called.timed_out.len() == nodes.len() && !nodes.is_empty() { "not registered before ResumeTimeout" } else { "suspended" };
+    let freed = match free(context, nodes, why).await {
         Ok(freed) => freed,
         Err(stopped) => {
             tracing::error!(nodes = nodes.len(), "nothing terminated: {}", stopped.error);
             return stopped.exit;
         }
     };
+    timed_out::count(context, &called.timed_out);
     let found = unmapped::condemn(context, &freed.unmapped, nodes).await;
+    let consoles = timed_out::Consoles::of(&called.timed_out, &freed, &found);
     // In EC2's and Slurm's time at once: the next resume of these nodes may come any moment.
     let none = BTreeSet::new();
-    let (released, (), ()) =
-        tokio::join!(release::release(context, &none), rest_groups(context, nodes), publish_rest(context, &freed.publish));
+    let (released, (), (), (), ()) = tokio::join!(
+        release::release(context, &none),
+        rest_groups(context, nodes),
+        publish_rest(context, &freed.publish),
+        consoles.log(context),
+        beside::warn_if_stale(context)
+    );
     let exit = released.exit();
     tracing::info!(
-        condemned = freed.condemned + found,
+        condemned = freed.condemned + found.len(),
         cancelled = freed.cancelled,
-        without_instance = freed.unmapped.len() - found.min(freed.unmapped.len()),
+        without_instance = freed.unmapped.len() - found.len().min(freed.unmapped.len()),
         terminated = released.gone.len(),
         left = released.left.len(),
         total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -109,35 +121,36 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Resu
     }
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
     let now = clock::now();
-    let mut locked = context.store.locked(LOCK_WAIT)?;
-    let mapping = locked.mapping_mut();
-    let finish = recovery::apply(mapping, &survey, &called, false);
-    let mut freed = Freed::default();
-    for node in nodes {
-        if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
-            tracing::info!(node, "left alone: Slurm asked for it again since");
-            continue;
-        }
-        match recovery::take_down(mapping, node, now, why) {
-            Some(entry) => {
-                match (entry.state, &entry.instance_id) {
-                    (NodeState::Launching, _) => {
-                        freed.cancelled += 1;
-                        tracing::info!(node, of = entry.launch, "its launch is cancelled");
-                    }
-                    (NodeState::Running, Some(_)) => freed.condemned += 1,
-                    (NodeState::Running, None) => {}
-                }
-                freed.instances.push((node.clone(), entry.group, entry.instance_id));
+    let changed = context.store.change(context.lock_wait(), now, |draft| {
+        let live = live_launches(draft, &survey);
+        let mapping = &mut draft.mapping;
+        let finish = recovery::apply(mapping, &survey, &called, false, now);
+        let mut freed = Freed::default();
+        for node in nodes {
+            if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
+                tracing::info!(node, "left alone: Slurm asked for it again since");
+                continue;
             }
-            None => freed.unmapped.push(node.clone()),
+            match recovery::take_down(mapping, node, now, why) {
+                Some(entry) => {
+                    match (entry.state, &entry.instance_id) {
+                        (NodeState::Launching, _) => {
+                            freed.cancelled += 1;
+                            tracing::info!(node, of = entry.launch, "its launch is cancelled");
+                        }
+                        (NodeState::Running, Some(_)) => freed.condemned += 1,
+                        (NodeState::Running, None) => {}
+                    }
+                    freed.instances.push((node.clone(), entry.group, entry.instance_id));
+                }
+                None => freed.unmapped.push(node.clone()),
+            }
         }
-    }
-    locked.commit()?;
-    let live = live_launches(&locked, now, &survey);
-    // Those adopted just now among them.
-    freed.publish = recovery::unpublished(locked.mapping(), &live);
-    drop(locked);
+        // Those adopted just now among them.
+        freed.publish = recovery::unpublished(mapping, &live);
+        Some((freed, finish))
+    })?;
+    let Some(((freed, finish), _)) = changed else { return Ok(Freed::default()) };
     recovery::settle(&mut survey, &finish);
     Ok(freed)
 }

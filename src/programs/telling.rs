@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
-use super::survey;
+use super::{beside, survey};
 use crate::clock;
+use crate::config::queues::NotANode;
+use crate::config::settings::{NodeIndex, Settings};
 use crate::error::chain;
 use crate::model::failure::{Backoff, Failure, codes};
 use crate::model::hostlist;
@@ -46,7 +48,11 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
     let daemon = context.daemon_runs();
     let mut by_reason: BTreeMap<(Option<&str>, String), Vec<&Failed>> = BTreeMap::new();
     for one in failed {
-        let reason = one.failure.reason(&next(context, one, daemon));
+        let next = next(context, one, daemon);
+        let reason = match context.settings.parallelcluster {
+            Some(_) => beside::reason(&one.failure, &next),
+            None => one.failure.reason(&next),
+        };
         by_reason.entry((one.group.as_deref(), reason)).or_default().push(one);
     }
     let version = version(context).await;
@@ -149,11 +155,12 @@ pub(crate) fn backoff_failure(backoff: &Backoff) -> Failure {
 }
 
 /// The failure of a node that no group of the configuration names.
-pub(crate) fn unknown_node(path: &std::path::Path) -> Failure {
+pub(crate) fn unknown_node(settings: &Settings, node: &str) -> Failure {
+    let is_no_name = matches!(&settings.node_group, NodeIndex::Queues(queues) if queues.get(node) == Err(NotANode::Form));
     Failure {
-        code: codes::UNKNOWN_NODE.to_owned(),
+        code: if is_no_name { codes::INVALID_NAME } else { codes::UNKNOWN_NODE }.to_owned(),
         class: crate::model::failure::ErrorClass::Configuration,
-        sentence: format!("no [[group]] of {} names this node", path.display()),
+        sentence: settings.why_not(node),
         request_id: None,
     }
 }
@@ -162,9 +169,16 @@ pub(crate) fn unknown_node(path: &std::path::Path) -> Failure {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     by_node: BTreeMap<String, Vec<u64>>,
+    /// Id and nodes of each, in the file's order.
+    units: Vec<(u64, Vec<String>)>,
 }
 
 impl Jobs {
+    /// Id and nodes of each job; `None` where the resume file tells of none.
+    pub(crate) fn units(&self) -> Option<&[(u64, Vec<String>)]> {
+        (!self.units.is_empty()).then_some(self.units.as_slice())
+    }
+
     pub(crate) fn new(jobs: &[crate::model::resume_file::Job]) -> Self {
         let mut by_node: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for job in jobs {
@@ -172,15 +186,20 @@ impl Jobs {
                 by_node.entry(node.clone()).or_default().push(job.id);
             }
         }
-        Self { by_node }
+        Self { by_node, units: jobs.iter().map(|job| (job.id, job.nodes.clone())).collect() }
     }
 
     /// The jobs that wait for any of `nodes`: `17,18`, at most 50.
     pub(crate) fn of(&self, nodes: &[String]) -> String {
-        let mut ids: Vec<u64> = nodes.iter().filter_map(|node| self.by_node.get(node)).flatten().copied().collect();
+        list(&self.ids(nodes))
+    }
+
+    /// The jobs that wait for any of `nodes`, each once.
+    pub(crate) fn ids<S: AsRef<str>>(&self, nodes: &[S]) -> Vec<u64> {
+        let mut ids: Vec<u64> = nodes.iter().filter_map(|node| self.by_node.get(node.as_ref())).flatten().copied().collect();
         ids.sort_unstable();
         ids.dedup();
-        list(&ids)
+        ids
     }
 }
 

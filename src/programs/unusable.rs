@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::args::{Common, Environment};
 use super::exit::Exit;
 use super::resume::PROGRAM;
-use super::{startup, telling};
+use super::{beside, startup, telling};
 use crate::config::settings::Settings;
 use crate::model::failure::{ErrorClass, Failure, codes};
 use crate::model::hostlist;
@@ -19,43 +19,49 @@ pub(super) async fn without_config(env: &Environment, common: &Common, settings:
     if common.dry_run {
         return Exit::Config;
     }
-    let nodes = match startup::nodes(common, hostlist::DEFAULT_LIMIT) {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            startup::complain(PROGRAM, &error);
-            return Exit::Config;
-        }
-    };
+    if let Some((slurm, nodes)) = without_settings(PROGRAM, env, common, settings) {
+        let first = error.lines().next().unwrap_or_default();
+        tell_unusable(settings, &slurm, &nodes, codes::CONFIGURATION, first).await;
+    }
+    Exit::Config
+}
+
+/// scontrol and the nodes as far as they can be known without a configuration; what is missing has been said.
+pub(super) fn without_settings(
+    program: &'static str,
+    env: &Environment,
+    common: &Common,
+    settings: &Settings,
+) -> Option<(Scontrol, Vec<String>)> {
+    let nodes = startup::nodes(common, hostlist::DEFAULT_LIMIT).map_err(|error| startup::complain(program, &error)).ok()?;
     let conf = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
     let configured = settings.slurm.bin_dir.as_path();
     let mut dirs = std::iter::once(configured).chain(SCONTROL_DIRS.iter().map(Path::new));
     let Some(bin_dir) = dirs.find(|dir| dir.join("scontrol").exists()) else {
         let places = format!("{}, {}", configured.display(), SCONTROL_DIRS.join(", "));
-        startup::complain(PROGRAM, &format!("no scontrol in {places}: the nodes run into ResumeTimeout"));
-        return Exit::Config;
+        startup::complain(program, &format!("no scontrol in {places}: the nodes stay as they are"));
+        return None;
     };
-    let first = error.lines().next().unwrap_or_default();
-    tell_unusable(&Scontrol::new(bin_dir, conf, TELL_LIMIT), &nodes, codes::CONFIGURATION, first).await;
-    Exit::Config
+    Some((Scontrol::new(bin_dir, conf, TELL_LIMIT).through(settings.slurm.sudo.as_deref()), nodes))
 }
 
 /// Where Slurm is usually installed: only for telling it that our own configuration does not say.
 const SCONTROL_DIRS: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin"];
 
 /// The state folder or the EC2 client cannot be used: as without a configuration.
-pub(super) async fn without_state(slurm: &Scontrol, nodes: &[String], error: &str) -> Exit {
+pub(super) async fn without_state(settings: &Settings, slurm: &Scontrol, nodes: &[String], error: &str) -> Exit {
     tracing::error!(nodes = nodes.len(), "nothing launched: {error}");
-    tell_unusable(slurm, nodes, codes::STATE, error).await;
+    tell_unusable(settings, slurm, nodes, codes::STATE, error).await;
     Exit::Config
 }
 
 /// Nodes per call where no configuration says it; the argument's bytes cut earlier.
-const MANY: usize = 5000;
+pub(super) const MANY: usize = 5000;
 
 /// Time for telling Slurm when nothing else can be done.
 const TELL_LIMIT: Duration = Duration::from_secs(20);
 
-async fn tell_unusable(slurm: &Scontrol, nodes: &[String], code: &str, error: &str) {
+async fn tell_unusable(settings: &Settings, slurm: &Scontrol, nodes: &[String], code: &str, error: &str) {
     let failure = Failure {
         code: code.to_owned(),
         class: ErrorClass::Configuration,
@@ -75,8 +81,13 @@ async fn tell_unusable(slurm: &Scontrol, nodes: &[String], code: &str, error: &s
     if waiting.is_empty() {
         return;
     }
-    let version = slurm.version().await.unwrap_or(telling::OLDEST);
-    let calls = update::power_down_force_args(&waiting, &failure.reason("tell the administrator"), &version, MANY);
+    let next = "tell the administrator";
+    let calls = if settings.parallelcluster.is_some() {
+        update::down_args(&waiting, &beside::reason(&failure, next), None, MANY)
+    } else {
+        let version = slurm.version().await.unwrap_or(telling::OLDEST);
+        update::power_down_force_args(&waiting, &failure.reason(next), &version, MANY)
+    };
     let applied = slurm.apply_all(calls, until).await;
     if !applied.unknown.is_empty() {
         startup::complain(PROGRAM, "slurmctld could not be told either; the nodes run into ResumeTimeout");

@@ -4,18 +4,24 @@
 //! missing slurm.conf and 9 s for a slurmctld that is down. The child stays in our process group, so that whoever ends us
 //! ends it too. What an answer means: *refused* is slurmctld's own "no"; anything else that goes wrong leaves the update
 //! *unknown*, for it may have been applied, and repeating it does no harm. Never decides what becomes of a node.
+//!
+//! Through sudo, where it must be another user's (`sudo.rs`): scontrol goes by its own slurm.conf then. A sudo that is over its time
+//! cannot be ended by us and is left to itself; scontrol ends by its own limits.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::unistd::AccessFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OnceCell;
 
 use super::show::{self, SlurmNode};
+use super::sudo::{self, Sudo};
 use super::update::Call;
 use super::version::Version;
+use crate::zone::Zone;
 
 /// Bytes of output that are kept. 65,536 nodes (Slurm's limit) at 1 KB are 64 MiB.
 const MAX_OUTPUT: u64 = 256 << 20;
@@ -44,9 +50,14 @@ pub(crate) enum Error {
     /// slurmctld answered that this user may not. Says nothing about the nodes.
     #[error("slurmctld does not let this user do {command}: {stderr}; run it as SlurmUser or root")]
     Denied { command: String, stderr: String },
+    /// sudo did not run it. Says nothing about the nodes.
+    #[error("sudo does not let this user run {}: {stderr}; sudoers needs a line such as: USER ALL = (root) NOPASSWD: {}", path.display(), path.display())]
+    Sudo { path: PathBuf, stderr: String },
+    #[error("cannot run {}: {source}; [slurm] sudo must name the sudo program", path.display())]
+    NoSudo { path: PathBuf, source: std::io::Error },
     #[error("{command} did not end within {limit:?}; slurmctld may be down or slurm.conf missing")]
     Timeout { command: String, limit: Duration },
-    #[error("cannot run {}: {source}; [slurm] bin_dir must name the folder that holds scontrol", path.display())]
+    #[error("cannot run {}: {source}; [slurm] bin_dir (with ParallelCluster's files SLURM_BINARIES_DIR) must name the folder that holds scontrol", path.display())]
     NotExecutable { path: PathBuf, source: std::io::Error },
     #[error("cannot talk to {command}: {source}")]
     Io { command: String, source: std::io::Error },
@@ -79,21 +90,42 @@ pub(crate) struct Applied {
 pub(crate) struct Scontrol {
     bin: PathBuf,
     conf: PathBuf,
+    sudo: Option<Sudo>,
     timeout: Duration,
     version: OnceCell<Version>,
 }
 
 /// How a run ended.
-struct Ran {
-    success: bool,
-    stdout: String,
-    stderr: String,
+pub(super) struct Ran {
+    pub(super) success: bool,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 impl Scontrol {
     /// `bin_dir` is the folder of scontrol, `conf` the slurm.conf, `timeout` the limit of one run.
     pub(crate) fn new(bin_dir: &Path, conf: &Path, timeout: Duration) -> Self {
-        Self { bin: bin_dir.join("scontrol"), conf: conf.to_owned(), timeout, version: OnceCell::new() }
+        Self { bin: bin_dir.join("scontrol"), conf: conf.to_owned(), sudo: None, timeout, version: OnceCell::new() }
+    }
+
+    /// Through this sudo, if any.
+    pub(crate) fn through(self, sudo: Option<&Path>) -> Self {
+        Self { sudo: sudo.map(Sudo::new), ..self }
+    }
+
+    /// Is there a scontrol to run at all? Looks at the disk, starts nothing.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let may_run = |path: &Path| {
+            nix::unistd::access(path, AccessFlags::X_OK).map_err(|errno| std::io::Error::from_raw_os_error(errno as i32))
+        };
+        let not_there = |source| Error::NotExecutable { path: self.bin.clone(), source };
+        let Some(sudo) = &self.sudo else { return may_run(&self.bin).map_err(not_there) };
+        may_run(&sudo.path).map_err(|source| Error::NoSudo { path: sudo.path.clone(), source })?;
+        match may_run(&self.bin) {
+            // Root may run what we may not.
+            Err(source) if source.kind() != std::io::ErrorKind::PermissionDenied => Err(not_there(source)),
+            _ => Ok(()),
+        }
     }
 
     /// Asked once, then remembered: a few milliseconds.
@@ -153,7 +185,7 @@ impl Scontrol {
     async fn show_once(&self, args: &[String], names: Option<&[&str]>, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
         let ran = self.run(args, None, self.limit(deadline)).await?;
         let command = "scontrol show nodes".to_owned();
-        let shown = match show::parse(&ran.stdout) {
+        let shown = match show::parse(&ran.stdout, self.zone()) {
             Ok(shown) => shown,
             // The reason for a broken answer is in the error text, if there is one.
             Err(_) if !ran.success && !ran.stderr.trim().is_empty() => return Err(sort(command, &ran)),
@@ -249,17 +281,29 @@ impl Scontrol {
         if seen.nodes().is_empty() || unseen.nodes().is_empty() { (call, None) } else { (seen, Some(unseen)) }
     }
 
+    /// In which times are printed; `None`: as seconds since 1970.
+    pub(super) fn zone(&self) -> Option<&Zone> {
+        self.sudo.as_ref().map(|sudo| &sudo.zone)
+    }
+
     /// Time for the next run.
-    fn limit(&self, deadline: Instant) -> Duration {
+    pub(super) fn limit(&self, deadline: Instant) -> Duration {
         self.timeout.min(deadline.saturating_duration_since(Instant::now()))
     }
 
-    async fn run(&self, args: &[String], input: Option<&str>, limit: Duration) -> Result<Ran, Error> {
+    pub(super) async fn run(&self, args: &[String], input: Option<&str>, limit: Duration) -> Result<Ran, Error> {
         let command = || format!("scontrol {}", args.iter().take(2).map(|arg| short(arg)).collect::<Vec<_>>().join(" "));
         match tokio::time::timeout(limit, self.run_to_end(args, input)).await {
+            Ok(Ok(ran)) if self.sudo.is_some() && !ran.success => match sudo::own_refusal(&ran.stderr) {
+                Some(text) => Err(Error::Sudo { path: self.bin.clone(), stderr: short(text) }),
+                None => Ok(ran),
+            },
             Ok(Ok(ran)) => Ok(ran),
             // Anything but the program itself being absent or unusable can pass: no memory, too many processes, being replaced.
-            Ok(Err(Failed::Start(source))) if is_lasting(&source) => Err(Error::NotExecutable { path: self.bin.clone(), source }),
+            Ok(Err(Failed::Start(source))) if is_lasting(&source) => Err(match &self.sudo {
+                None => Error::NotExecutable { path: self.bin.clone(), source },
+                Some(sudo) => Error::NoSudo { path: sudo.path.clone(), source },
+            }),
             Ok(Err(Failed::Start(source) | Failed::Talk(source))) => Err(Error::Io { command: command(), source }),
             // Dropping the run has killed the child.
             Err(_) => Err(Error::Timeout { command: command(), limit }),
@@ -267,8 +311,12 @@ impl Scontrol {
     }
 
     async fn run_to_end(&self, args: &[String], input: Option<&str>) -> Result<Ran, Failed> {
+        let program = self.sudo.as_ref().map_or(&self.bin, |sudo| &sudo.path);
         #[expect(clippy::disallowed_methods, reason = "this is the module that starts programs")]
-        let mut command = tokio::process::Command::new(&self.bin);
+        let mut command = tokio::process::Command::new(program);
+        if let Some(sudo) = &self.sudo {
+            command.args(sudo.args(&self.bin));
+        }
         command
             .args(args)
             .env_clear()
@@ -331,7 +379,7 @@ async fn rest(pause: &mut Duration, deadline: Instant) -> bool {
 }
 
 /// What a failed run means, by its words (Slurm's src/common/slurm_errno.c).
-fn sort(command: String, ran: &Ran) -> Error {
+pub(super) fn sort(command: String, ran: &Ran) -> Error {
     // A slurmctld that was not reached. Its texts change little from version to version; compared in lower case.
     const NOT_REACHED: [&str; 17] = [
         "fatal:",

@@ -7,6 +7,8 @@
 //! The layout is that of `slurm_sprint_node_table` in Slurm's src/api/node_info.c, the same from 22.05 to 26.05 for
 //! the keys read here; which keys are on a line changes, so keys are looked for, not columns.
 
+use crate::zone::Zone;
+
 /// One node, as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlurmNode {
@@ -19,11 +21,13 @@ pub(crate) struct SlurmNode {
     pub(crate) state: State,
     /// Without Slurm's `[user@time]`; lines joined by a space.
     pub(crate) reason: Option<String>,
-    /// When the machine booted, as slurmd told: seconds since 1970. `None` before registration, or when the text is no number
-    /// (asked without `SLURM_TIME_FORMAT=%s`).
+    /// When the machine booted, as slurmd told: seconds since 1970. `None` before registration, or when the text is a local time
+    /// (asked without `SLURM_TIME_FORMAT=%s`) of a zone that is not known.
     pub(crate) boot_time: Option<u64>,
     pub(crate) slurmd_start_time: Option<u64>,
     pub(crate) partitions: Vec<String>,
+    /// The active ones.
+    pub(crate) features: Vec<String>,
 }
 
 /// First word of `State=`.
@@ -173,8 +177,9 @@ pub(crate) enum ShowError {
     Truncated { node: String },
 }
 
-/// Reads a whole answer. A record without its end is an error, so that half an answer never looks like a small cluster.
-pub(crate) fn parse(text: &str) -> Result<Shown, ShowError> {
+/// Reads a whole answer. A record without its end is an error, so that half an answer never looks like a small cluster. `zone` is that of
+/// the local times in it, where there are any.
+pub(crate) fn parse(text: &str, zone: Option<&Zone>) -> Result<Shown, ShowError> {
     let mut shown = Shown::default();
     let mut current: Option<Draft<'_>> = None;
     for line in text.split_inclusive('\n') {
@@ -182,7 +187,7 @@ pub(crate) fn parse(text: &str) -> Result<Shown, ShowError> {
         let line = line.trim_end_matches(['\n', '\r']);
         if let Some(rest) = line.strip_prefix("NodeName=") {
             finish(&mut shown, current.take())?;
-            let mut draft = Draft::new(rest);
+            let mut draft = Draft::new(rest, zone);
             draft.read_head(rest);
             current = Some(draft);
         } else if line.is_empty() {
@@ -223,12 +228,16 @@ fn finish(shown: &mut Shown, draft: Option<Draft<'_>>) -> Result<(), ShowError> 
         reason: draft.reason,
         boot_time: draft.boot_time,
         slurmd_start_time: draft.slurmd_start_time,
-        partitions: draft
-            .partitions
-            .map(|list| list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
-            .unwrap_or_default(),
+        partitions: names(draft.partitions),
+        features: names(draft.features),
     });
     Ok(())
+}
+
+/// `a,b`; none for `(null)`.
+fn names(list: Option<&str>) -> Vec<String> {
+    let list = list.filter(|list| *list != "(null)").unwrap_or_default();
+    list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// A record as far as it has been read.
@@ -242,13 +251,15 @@ struct Draft<'a> {
     boot_time: Option<u64>,
     slurmd_start_time: Option<u64>,
     partitions: Option<&'a str>,
+    features: Option<&'a str>,
     in_reason: bool,
+    zone: Option<&'a Zone>,
     /// More than one line of it was seen.
     long: bool,
 }
 
 impl<'a> Draft<'a> {
-    fn new(rest: &'a str) -> Self {
+    fn new(rest: &'a str, zone: Option<&'a Zone>) -> Self {
         Self {
             name: word(rest),
             addr: None,
@@ -259,7 +270,9 @@ impl<'a> Draft<'a> {
             boot_time: None,
             slurmd_start_time: None,
             partitions: None,
+            features: None,
             in_reason: false,
+            zone,
             long: false,
         }
     }
@@ -308,7 +321,7 @@ impl<'a> Draft<'a> {
                 }
                 return;
             }
-            Some(b'N' | b'S' | b'P' | b'B' | b'I') => {
+            Some(b'N' | b'S' | b'P' | b'B' | b'I' | b'A') => {
                 self.in_reason = false;
                 for token in line.split_ascii_whitespace() {
                     self.read_token(token);
@@ -326,6 +339,11 @@ impl<'a> Draft<'a> {
         self.in_reason = false;
     }
 
+    /// Seconds since 1970, or a local time where the zone is known.
+    fn time(&self, text: &str) -> Option<u64> {
+        text.parse().ok().or_else(|| self.zone?.seconds_of(text))
+    }
+
     fn read_token(&mut self, token: &'a str) {
         let Some((key, value)) = token.split_once('=') else { return };
         match key {
@@ -333,8 +351,9 @@ impl<'a> Draft<'a> {
             "NodeHostName" => self.hostname = Some(value),
             "State" => self.state = Some(value),
             "Partitions" => self.partitions = Some(value),
-            "BootTime" => self.boot_time = value.parse().ok(),
-            "SlurmdStartTime" => self.slurmd_start_time = value.parse().ok(),
+            "ActiveFeatures" => self.features = Some(value),
+            "BootTime" => self.boot_time = self.time(value),
+            "SlurmdStartTime" => self.slurmd_start_time = self.time(value),
             "InstanceId" => self.instance_id = Some(value),
             _ => {}
         }
@@ -396,6 +415,10 @@ mod tests {
     const LONG_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-by-the-facts.txt");
     const LINE_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-oneline-by-the-facts.txt");
     const LONG_26: &str = include_str!("../../tests/data/scontrol/26.05.5/show-nodes-by-the-facts.txt");
+
+    fn parse(text: &str) -> Result<Shown, ShowError> {
+        super::parse(text, None)
+    }
 
     fn node<'a>(shown: &'a Shown, name: &str) -> &'a SlurmNode {
         shown.nodes.iter().find(|node| node.name == name).unwrap()
@@ -491,6 +514,10 @@ mod tests {
     fn local_times_are_not_guessed() {
         let shown = parse(LOCAL_22).unwrap();
         assert_eq!((shown.nodes[0].boot_time, shown.nodes[0].slurmd_start_time), (None, None));
+        let shown = super::parse(LOCAL_22, Some(&Zone::of(Some("CET-1CEST,M3.5.0,M10.5.0/3")))).unwrap();
+        let times = (shown.nodes[0].boot_time, shown.nodes[0].slurmd_start_time);
+        let at = "2026-11-29T15:24:57Z".parse::<crate::model::time::Timestamp>().unwrap().secs();
+        assert_eq!(times, (Some(at), Some(at)));
     }
 
     #[test]

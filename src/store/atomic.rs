@@ -18,13 +18,19 @@ const TEMP_SUFFIX: &str = ".tmp";
 /// The caller holds the lock under which `path` is written: a temporary file found for it belongs to a dead writer and is removed.
 /// After an error the old content is in place, except when the last step, the fsync of the folder, failed.
 pub(crate) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    replace_and_keep(path, bytes, mode).map(drop)
+}
+
+/// As [`replace`], and gives the new file.
+pub(crate) fn replace_and_keep(path: &Path, bytes: &[u8], mode: u32) -> io::Result<File> {
     let (dir, name) = split(path)?;
     remove_leftovers(dir, Some(name))?;
     let mut temp = Temp::create(path, mode)?;
     temp.file.write_all(bytes)?;
     temp.file.sync_all()?;
-    temp.rename_to(path)?;
-    sync_dir(dir)
+    let file = temp.rename_to(path)?;
+    sync_dir(dir)?;
+    Ok(file)
 }
 
 /// As [`replace`], without waiting for the disk: for values that may be lost in a power cut, never for the mapping.

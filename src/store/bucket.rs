@@ -1,4 +1,4 @@
-//! The token bucket that paces launch calls, shared by all runs on this machine (aws-facts A.7): a moment in, the wait before one
+//! The token buckets that pace launch calls and Route 53's, shared by all runs on this machine (aws-facts A.7): a moment in, the wait before one
 //! more call out. The token is taken at once, also when it is one of the future, so that runs queue up behind each other.
 //!
 //! Never waits itself. Clock jumps do no harm: back counts as no time passed, forward fills the bucket and no more.
@@ -16,7 +16,7 @@ use crate::model::time::Timestamp;
 /// The longest queue, in time: tokens taken by runs that were killed must not hold up the next ones for longer than this.
 const LONGEST_WAIT: Duration = Duration::from_mins(2);
 
-/// `bucket.json`
+/// `bucket.json`, or another of its kind.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenBucket {
     ledger: Ledger,
@@ -24,7 +24,12 @@ pub(crate) struct TokenBucket {
 
 impl TokenBucket {
     pub(crate) fn in_folder(dir: &Path) -> Self {
-        Self { ledger: Ledger::new(dir, "bucket") }
+        Self::named(dir, "bucket")
+    }
+
+    /// `<dir>/<name>.json`: the bucket of other calls.
+    pub(crate) fn named(dir: &Path, name: &str) -> Self {
+        Self { ledger: Ledger::new(dir, name) }
     }
 
     /// Takes one token for one call and says how long the caller has to wait before that call goes out; `None`, and no token taken,

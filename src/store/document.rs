@@ -59,6 +59,16 @@ pub(crate) fn render(mapping: &Mapping) -> serde_json::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// One node's entry, read as strictly; where the mapping is not one document.
+pub(super) fn entry(value: serde_json::Value) -> Result<NodeEntry, String> {
+    StrictEntry::deserialize(value).map(NodeEntry::from).map_err(|error| error.to_string())
+}
+
+/// One condemned instance.
+pub(super) fn condemned(value: serde_json::Value) -> Result<Condemned, String> {
+    StrictCondemned::deserialize(value).map(Condemned::from).map_err(|error| error.to_string())
+}
+
 fn lines<T: serde::Serialize>(out: &mut Vec<u8>, map: &BTreeMap<String, T>) -> serde_json::Result<()> {
     out.push(b'{');
     for (index, (key, value)) in map.iter().enumerate() {

@@ -4,6 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::aws::codes::NO_CREDENTIALS;
+use crate::aws::error::AwsError;
+use crate::model::failure::ErrorClass;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("cannot {what} {}", path.display())]
@@ -19,7 +23,7 @@ pub(crate) enum StoreError {
 
     #[error(
         "the state folder {} is on a network file system ({kind}), where locks and replaced files cannot be relied on; \
-         put [state] dir on a local disk (for several head nodes a `dynamodb` store is planned)",
+         put [state] dir on a local disk (several head nodes share a mapping with [state] store = \"dynamodb\")",
         path.display()
     )]
     NetworkFileSystem { path: PathBuf, kind: String },
@@ -38,8 +42,23 @@ pub(crate) enum StoreError {
         advice: &'static str,
     },
 
+    /// A call to DynamoDB failed, all tries included.
+    #[error("cannot {what} the table {table} in {region}{advice}")]
+    Table { what: &'static str, table: String, region: String, advice: String, source: AwsError },
+
+    /// An item that these programs do not write; nothing was changed.
+    #[error(
+        "item {item:?} of cluster {cluster:?} in the table {table}: {why}; nothing was changed: look at the item, put it right or \
+         remove it, and keep others from writing to this table"
+    )]
+    Item { table: String, cluster: String, item: String, why: String },
+
+    /// Others changed the same items for the whole of the wait.
+    #[error("the table {table} was changed by other programs again and again for {waited:?}; try again later")]
+    Contended { table: String, waited: Duration },
+
     /// A dry run's store was asked to write.
-    #[error("the state folder {} was opened for reading only", path.display())]
+    #[error("{} was opened for reading only", path.display())]
     ReadOnly { path: PathBuf },
 
     /// A launch id that cannot be a file name, or is in use.
@@ -50,7 +69,34 @@ pub(crate) enum StoreError {
 impl StoreError {
     /// Will the same call probably work a little later, without anybody changing anything?
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self, Self::Busy { .. })
+        match self {
+            Self::Busy { .. } | Self::Contended { .. } => true,
+            // A head node that boots may be without its role for a while.
+            Self::Table { source, .. } => source.class.is_retryable() || source.code == NO_CREDENTIALS,
+            _ => false,
+        }
+    }
+
+    /// A failed call, with what to do about it.
+    pub(super) fn table(what: &'static str, table: &str, region: &str, source: AwsError) -> Self {
+        // DynamoDB's words for a key that is not the table's.
+        let other_keys = source.message.contains("does not match the schema")
+            || source.message.contains("Query condition missed key schema element");
+        let advice = if source.code == NO_CREDENTIALS {
+            String::new()
+        } else if source.class == ErrorClass::Identity {
+            let allowed = "dynamodb:GetItem, Query, PutItem, DeleteItem and ConditionCheckItem";
+            format!("; this needs a role that may use {allowed} on it (docs/mapping.md has the statement)")
+        } else if source.code == "ResourceNotFoundException" {
+            "; make it as docs/mapping.md says (aws dynamodb create-table), or name another one in [state] table".to_owned()
+        } else if other_keys {
+            "; it is no table of these programs (keys: cluster, item): name one of its own in [state] table, made as docs/mapping.md \
+             says"
+                .to_owned()
+        } else {
+            String::new()
+        };
+        Self::Table { what, table: table.to_owned(), region: region.to_owned(), advice, source }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Does a clustermgtd live? The age of the file it touches. Only the modification time counts; the content is not read.
+//! Does a clustermgtd live? Ours touches a file, whose modification time counts; ParallelCluster's writes the time into one.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::model::time::Timestamp;
@@ -13,11 +13,74 @@ pub(crate) fn heartbeat_age(dir: &Path, now: Timestamp) -> Option<Duration> {
     Some(now.since(Timestamp::from_system(written)))
 }
 
+/// Why ParallelCluster's heartbeat tells nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeartbeatError {
+    #[error("cannot read the heartbeat {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("the heartbeat {} holds {text:?} instead of a time such as \"2026-11-29 12:00:00.000000+0000\"", path.display())]
+    Text { path: PathBuf, text: String },
+}
+
+/// Readings of a heartbeat that is no time (yet): clustermgtd empties the file before it writes it (aws-facts B.11), which takes
+/// microseconds on a disk and some milliseconds on NFS.
+const READINGS: u32 = 10;
+const BETWEEN_READINGS: Duration = Duration::from_millis(50);
+
+/// Bytes of a heartbeat that are looked at; it has 31.
+const MAX_BYTES: usize = 4096;
+
+/// The time in ParallelCluster's heartbeat file: its last line. Blocks for as long as the file system does, which on NFS may be for ever,
+/// and for half a second when the file holds no time.
+pub(crate) fn read_heartbeat(path: &Path) -> Result<Timestamp, HeartbeatError> {
+    let mut readings = 0;
+    loop {
+        let bytes = fs::read(path).map_err(|source| HeartbeatError::Io { path: path.to_owned(), source })?;
+        let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MAX_BYTES)..]);
+        if let Some(time) = text.lines().rfind(|line| !line.trim().is_empty()).and_then(parse) {
+            return Ok(time);
+        }
+        readings += 1;
+        if readings == READINGS {
+            let text = text.chars().take(60).collect();
+            return Err(HeartbeatError::Text { path: path.to_owned(), text });
+        }
+        std::thread::sleep(BETWEEN_READINGS);
+    }
+}
+
+/// `YYYY-MM-DD HH:MM:SS.ffffff+0000`. A shorter text is one that is still being written: a part of a time would be another time.
+fn parse(line: &str) -> Option<Timestamp> {
+    let line = line.trim();
+    let at = line.len().checked_sub(5)?;
+    let (time, offset) = (line.get(..at)?, line.get(at..)?);
+    let (seconds, fraction) = time.split_once('.')?;
+    if seconds.len() != 19 || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let millis: u64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    let (sign, digits) = offset.split_at_checked(1)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let (hours, minutes): (u64, u64) = (digits.get(..2)?.parse().ok()?, digits.get(2..)?.parse().ok()?);
+    let shift = Duration::from_secs(hours * 3600 + minutes * 60);
+    let local: Timestamp = format!("{}Z", seconds.replace(' ', "T")).parse().ok()?;
+    let local = local + Duration::from_millis(millis);
+    match sign {
+        "+" => Some(Timestamp::default() + local.since(Timestamp::default() + shift)),
+        "-" => Some(local + shift),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::UNIX_EPOCH;
+
+    const HEARTBEAT: &[u8] = include_bytes!("../../tests/data/parallelcluster/clustermgtd_heartbeat");
 
     #[test]
     fn the_age_is_the_files() {
@@ -28,5 +91,61 @@ mod tests {
         file.set_modified(UNIX_EPOCH + Duration::from_secs(1_800_000_000)).unwrap();
         assert_eq!(heartbeat_age(dir.path(), now), Some(Duration::from_secs(100)));
         assert_eq!(heartbeat_age(dir.path(), Timestamp::from_secs(1)), Some(Duration::ZERO));
+    }
+
+    fn replace(path: &Path, bytes: &[u8]) {
+        crate::store::atomic::replace(path, bytes, 0o644).unwrap();
+    }
+
+    #[test]
+    fn r29_the_time_is_the_files_last_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clustermgtd_heartbeat");
+        replace(&path, HEARTBEAT);
+        let expected: Timestamp = "2026-03-14T15:09:26.535Z".parse().unwrap();
+        assert_eq!(read_heartbeat(&path).unwrap(), expected);
+        replace(&path, b"2020-01-01 00:00:00.000000+0000\n2026-03-14 17:09:26.535897+0200\n");
+        assert_eq!(read_heartbeat(&path).unwrap(), expected);
+        assert_eq!(parse("2026-03-14 13:39:26.5-0130").unwrap(), "2026-03-14T15:09:26.500Z".parse().unwrap());
+    }
+
+    #[test]
+    fn r29_what_is_no_time_is_an_error_that_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clustermgtd_heartbeat");
+        assert!(matches!(read_heartbeat(&path), Err(HeartbeatError::Io { .. })));
+        for text in ["", "\n", "yesterday", "2026-03-14 15:09:26.535897", "2026-03-14 15:09:26+0000", "2026-03-14 15:09:2"] {
+            replace(&path, text.as_bytes());
+            let error = read_heartbeat(&path).unwrap_err().to_string();
+            assert!(error.contains("clustermgtd_heartbeat") && error.contains("instead of a time"), "{error}");
+        }
+    }
+
+    #[test]
+    fn r29_a_heartbeat_that_is_being_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clustermgtd_heartbeat");
+        replace(&path, b"");
+        let writer = {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(60));
+                replace(&path, HEARTBEAT);
+            })
+        };
+        assert!(read_heartbeat(&path).is_ok());
+        writer.join().unwrap();
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,40}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn r29_no_part_of_a_time_is_taken_for_one(cut in 0usize..31) {
+            proptest::prop_assert_eq!(parse(&String::from_utf8_lossy(&HEARTBEAT[..cut])), None);
+        }
     }
 }

@@ -66,14 +66,20 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
 
 /// Writes who holds the lock; failing to is no reason not to hold it.
 pub(crate) fn write_holder(file: &File) {
-    let program = std::env::args_os()
-        .next()
-        .and_then(|path| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned()))
-        .unwrap_or_default();
-    let mut text = format!("{} {program}", std::process::id()).into_bytes();
+    let mut text = format!("{} {}", std::process::id(), program()).into_bytes();
     text.resize(HOLDER_BYTES - 1, b' ');
     text.push(b'\n');
     let _ = file.write_at(&text, 0);
+}
+
+/// This process in the same words as [`holder`]'s.
+pub(crate) fn this_process() -> String {
+    format!("process {} ({})", std::process::id(), program())
+}
+
+fn program() -> String {
+    let path = std::env::args_os().next();
+    path.and_then(|path| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned())).unwrap_or_default()
 }
 
 /// Who holds the lock at `path`, in words, as far as the file says.

@@ -11,10 +11,14 @@
 //!   backoff.json             groups left alone for a while; backoff.lock guards it
 //!   failures.json            boot failures counted per group; failures.lock guards it
 //!   bucket.json              token bucket of launch calls; bucket.lock guards it
-//!   *.json.bad               one of those three that could not be understood, kept for a person to look at
+//!   route53-bucket.json      token bucket of Route 53 calls; route53-bucket.lock guards it
+//!   *.json.bad               one of those four that could not be understood, kept for a person to look at
 //!   .*.tmp                   a file being written; one left by a killed program goes with the next write
 //!   heartbeat                written by clustermgtd
 //! ```
+//!
+//! With `[state] store = "dynamodb"` the mapping, the state id and the launch records are items of a table (`table/`), and the rest is
+//! in the folder as before. `door.rs` is the same for both.
 //!
 //! All files are 0640. Opening `mapping.json` for reading is enough for other programs: it is replaced whole.
 
@@ -22,14 +26,17 @@ pub(crate) mod atomic;
 pub(crate) mod backoff;
 pub(crate) mod bucket;
 mod document;
+pub(crate) mod door;
 pub(crate) mod error;
 pub(crate) mod failures;
 pub(crate) mod file;
 mod filesystem;
 pub(crate) mod heartbeat;
+mod journal;
 pub(crate) mod launch_record;
 mod ledger;
 pub(crate) mod lock;
+mod table;
 
 #[cfg(test)]
 mod tests;

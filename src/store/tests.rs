@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::error::StoreError;
 use super::file::FileStore;
-use super::launch_record::{DeadRecord, FoundRecord, LiveRecord, RecordBatch, RecordEvent, RecordHeader, RecordState, VERSION};
+use super::journal::Running;
+use super::launch_record::{DeadRecord, FoundRecord, Hold, RecordBatch, RecordEvent, RecordHeader, RecordState, VERSION};
 use crate::model::mapping::{Condemned, Mapping, NodeEntry, NodeState};
 use crate::model::policy::Strategy;
 use crate::model::recipe::{Api, Capacity, LaunchTemplate, Recipe};
@@ -252,15 +253,15 @@ fn a_record_from_start_to_end() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
     let locked = store.locked(WAIT).unwrap();
-    let record = LiveRecord::create(&locked, &header("a1")).unwrap();
-    assert!(matches!(LiveRecord::create(&locked, &header("a1")), Err(StoreError::Launch { .. })));
+    let record = Running::create(&locked, &header("a1")).unwrap();
+    assert!(matches!(Running::create(&locked, &header("a1")), Err(StoreError::Launch { .. })));
     for bad in ["", "..", "a/b", ".hidden", "a b"] {
-        assert!(LiveRecord::create(&locked, &header(bad)).is_err(), "{bad:?}");
+        assert!(Running::create(&locked, &header(bad)).is_err(), "{bad:?}");
     }
     drop(locked);
-    record.append(&RecordEvent::Sent { batch: 0, at: NOW }).unwrap();
+    record.append(&[RecordEvent::Sent { batch: 0, at: NOW }]).unwrap();
     record
-        .append_all(&[
+        .append(&[
             RecordEvent::NewBatch { batch: 5, nodes: vec!["n2".into()], request: request("new") },
             RecordEvent::Sent { batch: 5, at: NOW + Duration::from_secs(3) },
             RecordEvent::Sent { batch: 5, at: NOW + Duration::from_secs(9) },
@@ -288,7 +289,7 @@ fn a_killed_run_frees_its_record() {
     assert_eq!(live(&store).header.pid, child.pid());
     child.kill();
     let mut dead = dead(&store, NOW);
-    assert!(dead.owner_is_gone);
+    assert!(owner_is_gone(&dead));
     assert_eq!(dead.record.batches[0].sent, Some(NOW));
     // While it is ours nobody else gets it, before and after it expires.
     for now in [NOW, LATER] {
@@ -317,7 +318,7 @@ fn a_stuck_run_is_recovered_by_one_only() {
     assert_eq!(live(&store).header.pid, child.pid());
     assert!(matches!(states(&store, EXPIRES).as_slice(), [RecordState::Live { .. }]), "not yet");
     let mut ours = dead(&store, LATER);
-    assert!(!ours.owner_is_gone);
+    assert!(!owner_is_gone(&ours));
     assert!(matches!(states(&store, LATER).as_slice(), [RecordState::Live { recovered_by: Some(_), .. }]));
     // The stuck run dies, its lock is free: still only one recovers.
     child.kill();
@@ -325,7 +326,7 @@ fn a_stuck_run_is_recovered_by_one_only() {
     ours.append(&RecordEvent::Swept { at: LATER, clean: false }).unwrap();
     ours.release();
     let again = dead(&store, LATER);
-    assert!(again.owner_is_gone);
+    assert!(owner_is_gone(&again));
     assert_eq!(again.record.sweeps, [(LATER, false)]);
 }
 
@@ -333,9 +334,9 @@ fn a_stuck_run_is_recovered_by_one_only() {
 fn a_run_whose_record_was_finished_by_another_may_announce_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
-    let record = LiveRecord::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap();
+    let record = Running::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap();
     dead(&store, LATER).delete().unwrap();
-    assert!(record.append(&RecordEvent::Sent { batch: 1, at: LATER }).is_err());
+    assert!(record.append(&[RecordEvent::Sent { batch: 1, at: LATER }]).is_err());
     record.finish().unwrap();
 }
 
@@ -343,7 +344,7 @@ fn a_run_whose_record_was_finished_by_another_may_announce_nothing() {
 fn one_of_many_recovers() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
-    drop(LiveRecord::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap());
+    drop(Running::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap());
     let barrier = std::sync::Barrier::new(8);
     let winners: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -364,7 +365,7 @@ fn one_of_many_recovers() {
 fn a_killed_recoverer_frees_it_too() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
-    drop(LiveRecord::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap());
+    drop(Running::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap());
     let mut child = Process::start("recover", dir.path(), "");
     child.ready();
     assert!(matches!(states(&store, NOW).as_slice(), [RecordState::Live { recovered_by: Some(_), .. }]));
@@ -378,8 +379,8 @@ fn a_killed_recoverer_frees_it_too() {
 fn a_torn_last_line_is_ignored_and_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
-    let record = LiveRecord::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap();
-    record.append(&RecordEvent::Sent { batch: 0, at: NOW }).unwrap();
+    let record = Running::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap();
+    record.append(&[RecordEvent::Sent { batch: 0, at: NOW }]).unwrap();
     let path = record.path();
     drop(record);
     let whole = fs::read(&path).unwrap();
@@ -401,7 +402,7 @@ fn a_torn_last_line_is_ignored_and_cut_off() {
 fn a_record_that_cannot_be_read_is_reported_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let store = FileStore::open(dir.path(), "hpc").unwrap();
-    drop(LiveRecord::create(&store.locked(WAIT).unwrap(), &header("good")).unwrap());
+    drop(Running::create(&store.locked(WAIT).unwrap(), &header("good")).unwrap());
     let text = fs::read_to_string(store.launches_dir().join("good.jsonl")).unwrap();
     let bad = [
         ("empty", String::new(), "no whole line"),
@@ -424,7 +425,7 @@ fn a_record_that_cannot_be_read_is_reported_and_kept() {
     let mut why: BTreeMap<String, String> = found
         .iter()
         .filter_map(|state| match state {
-            RecordState::Unreadable { path, why } => Some((path.file_stem()?.to_str()?.to_owned(), why.clone())),
+            RecordState::Unreadable { name, why } => Some((Path::new(name).file_stem()?.to_str()?.to_owned(), why.clone())),
             _ => None,
         })
         .collect();
@@ -478,8 +479,8 @@ fn child() {
             wait();
         }
         "hold-record" => {
-            let record = LiveRecord::create(&store.locked(WAIT).unwrap(), &header(&arg)).unwrap();
-            record.append(&RecordEvent::Sent { batch: 0, at: NOW }).unwrap();
+            let record = Running::create(&store.locked(WAIT).unwrap(), &header(&arg)).unwrap();
+            record.append(&[RecordEvent::Sent { batch: 0, at: NOW }]).unwrap();
             ready();
             wait();
         }
@@ -567,11 +568,18 @@ fn dead(store: &FileStore, now: Timestamp) -> DeadRecord {
     }
 }
 
+fn owner_is_gone(dead: &DeadRecord) -> bool {
+    match &dead.hold {
+        Hold::File(record) => record.owner_is_gone(),
+        Hold::Table(_) => unreachable!("a file store"),
+    }
+}
+
 fn inode(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
 }
 
-fn entry(launch: &str) -> NodeEntry {
+pub(super) fn entry(launch: &str) -> NodeEntry {
     NodeEntry {
         state: NodeState::Running,
         group: "c5".into(),
@@ -592,7 +600,7 @@ fn condemned() -> Condemned {
     Condemned { node: Some("n".into()), launch: "a".into(), since: NOW, launched: None, why: "suspended".into() }
 }
 
-fn header(launch: &str) -> RecordHeader {
+pub(super) fn header(launch: &str) -> RecordHeader {
     let batch = |n: u32| RecordBatch { nodes: vec![format!("n{n}")], request: request(&format!("token-{n}")) };
     RecordHeader {
         version: VERSION,
@@ -606,7 +614,14 @@ fn header(launch: &str) -> RecordHeader {
     }
 }
 
-fn request(token: &str) -> LaunchRequest {
+/// Of every JSON type: a record must give them back as they were.
+fn overrides() -> serde_json::Map<String, serde_json::Value> {
+    let text = r#"{"SubnetId": "subnet-1", "EbsOptimized": false, "CpuOptions": {"CoreCount": 4},
+        "LaunchTemplateConfigs": [{"Overrides": [{"Priority": 1.0, "WeightedCapacity": 0.3}]}], "SecurityGroupIds": []}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+pub(super) fn request(token: &str) -> LaunchRequest {
     LaunchRequest {
         group: "c5".into(),
         recipe: Recipe {
@@ -619,7 +634,7 @@ fn request(token: &str) -> LaunchRequest {
             max_price: Some(0.25),
             tags: BTreeMap::from([("team".into(), "a\nb".into())]),
             tag_instances_only: false,
-            overrides: serde_json::Map::new(),
+            overrides: overrides(),
         },
         strategy: Strategy::AllOrNothing,
         count: 1,

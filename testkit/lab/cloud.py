@@ -1,4 +1,4 @@
-"""EC2 as the lab has it: moto's server with a network whose addresses this host answers to.
+"""EC2 (and DynamoDB and Route 53) as the lab has it: moto's server with a network whose addresses this host answers to.
 
 In:  a port. Out: a running server with a VPC in 127.20.0.0/16, launch templates, and its list of instances.
 Never: reaches a real AWS endpoint; the credentials are made up.
@@ -30,7 +30,7 @@ class Cloud:
         self.log_path = log_path
         self.endpoint = f"http://127.0.0.1:{port}"
         self.process = None
-        self.subnet = None
+        self.vpc = self.subnet = None
         self.images = {}
 
     def start(self):
@@ -46,16 +46,16 @@ class Cloud:
                     raise RuntimeError(f"moto did not start ({error}); see {self.log_path}") from error
                 time.sleep(0.1)
         ec2 = self.client()
-        vpc = ec2.create_vpc(CidrBlock=NETWORK)["Vpc"]["VpcId"]
-        self.subnet = ec2.create_subnet(VpcId=vpc, CidrBlock=SUBNET, AvailabilityZone=f"{REGION}a")["Subnet"]["SubnetId"]
+        self.vpc = ec2.create_vpc(CidrBlock=NETWORK)["Vpc"]["VpcId"]
+        self.subnet = ec2.create_subnet(VpcId=self.vpc, CidrBlock=SUBNET, AvailabilityZone=f"{REGION}a")["Subnet"]["SubnetId"]
         # What an instance does at boot goes by its image.
         images = sorted(image["ImageId"] for image in ec2.describe_images()["Images"])
         self.images = {"good": images[0], "dark": images[1]}
 
-    def client(self):
+    def client(self, service="ec2"):
         """Every thread takes one of its own."""
         return boto3.client(
-            "ec2",
+            service,
             endpoint_url=self.endpoint,
             region_name=REGION,
             aws_access_key_id="lab",

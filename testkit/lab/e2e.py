@@ -15,7 +15,9 @@ import crash_restart
 import demo
 import failing_launch
 import node_boot
+import parallelcluster
 import processes
+import requeue_now
 import shipped_conf
 import slurm_user
 from lab import LabError
@@ -26,9 +28,12 @@ SCENARIOS = {
     "shipped-conf": shipped_conf.scenario,
     "demo": demo.scenario,
     "failing-launch": failing_launch.scenario,
+    "requeue-now": requeue_now.scenario,
     "concurrent-resumes": concurrent_resumes.scenario,
     "crash-restart": crash_restart.scenario,
     "slurm-user": slurm_user.scenario,
+    "parallelcluster": parallelcluster.scenario,
+    "parallelcluster-failures": parallelcluster.failures,
 }
 
 

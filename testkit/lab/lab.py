@@ -18,6 +18,7 @@ from pathlib import Path
 
 import processes
 import slurm_conf
+from capacity import Door
 from cloud import ALIVE, Cloud
 from standin import Metadata, StandIns
 from watch import Watch, is_off
@@ -54,16 +55,29 @@ def free_ports(count):
 
 
 class Lab:
-    """Options: `user` is SlurmUser, `launch` and `aws` are further lines of those sections of the configuration."""
+    """Options: `user` is SlurmUser, `launch` and `aws` are further lines of those sections of the configuration, EC2 has no
+    instances for `empty_templates`."""
 
-    def __init__(self, name, groups, user="root", show=False, boot_delay=lambda _instance: 1.0, launch="", aws="", **cluster):
+    def __init__(
+        self,
+        name,
+        groups,
+        user="root",
+        show=False,
+        boot_delay=lambda _instance: 1.0,
+        launch="",
+        aws="",
+        empty_templates=(),
+        **cluster,
+    ):
         self.name, self.groups, self.user = name, groups, user
-        self.launch, self.aws = launch, aws
+        self.launch, self.aws, self.empty_templates = launch, aws, empty_templates
         self.cluster_options = cluster
         self.show, self.boot_delay = show, boot_delay
         self.programs_dir = Path(os.environ.get("SLURM_EC2_BIN_DIR") or RELEASE)
         self.root = None
-        self.munged = self.slurmctld = self.cloud = self.metadata = self.stand_ins = self.watch = None
+        self.node_boot = NODE_BOOT
+        self.munged = self.slurmctld = self.cloud = self.door = self.metadata = self.stand_ins = self.watch = None
 
     # Start and end.
 
@@ -104,12 +118,12 @@ class Lab:
         (root / "state").chmod(0o750)
 
         nodes = sum(group.count for group in self.groups)
-        first = free_ports(nodes + 3)
+        first = free_ports(nodes + 4)
         self.conf = root / "etc/slurm.conf"
         self.env = {"PATH": PATH, "LC_ALL": "C", "SLURM_CONF": str(self.conf)}
         version = self.command(["slurmctld", "-V"]).split()[1].split(".")
         cluster = slurm_conf.Cluster(
-            root, self.user, root / "munge/socket", first, first + 3, self.groups, **self.cluster_options
+            root, self.user, root / "munge/socket", first, first + 4, self.groups, **self.cluster_options
         )
         self.conf.write_text(slurm_conf.render(cluster, (int(version[0]), int(version[1]))), encoding="utf-8")
         if (int(version[0]), int(version[1])) >= (23, 11):
@@ -118,6 +132,7 @@ class Lab:
         self._start_munge()
         self.cloud = Cloud(first + 1, root / "log/moto.log")
         self.cloud.start()
+        self.door = Door(first + 3, self.cloud.endpoint, self.empty_templates)
         for group in self.groups:
             if group.template_exists:
                 self.cloud.create_template(group.launch_template, group.image)
@@ -134,7 +149,7 @@ class Lab:
                 "NODE_BOOT_INTERVAL": "1",
                 "NODE_BOOT_DEADLINE": "120",
             },
-            NODE_BOOT,
+            self.node_boot,
             root / "log",
             self.watch.on_instance,
             self.boot_delay,
@@ -200,7 +215,7 @@ subnets = ["{self.cloud.subnet}"]
 region = "eu-west-1"
 
 [aws]
-endpoint_url = "{self.cloud.endpoint}"
+endpoint_url = "{self.door.endpoint if self.empty_templates else self.cloud.endpoint}"
 credentials_file = "{credentials}"
 config_file = "{aws_config}"
 {self.aws}
@@ -229,8 +244,9 @@ strategy = "all-or-nothing"
             for part in (self.watch, self.stand_ins):
                 if part:
                     part.stop()
-            if self.metadata:
-                self.metadata.close()
+            for server in (self.metadata, self.door):
+                if server:
+                    server.close()
             for process in (self.slurmctld, self.cloud and self.cloud.process, self.munged):
                 processes.stop(process)
             processes.end_all()

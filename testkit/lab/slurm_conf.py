@@ -21,6 +21,7 @@ class Group:
     image: str = "good"  # "dark": its instances never boot
     resume_timeout: int = 0  # seconds; 0 = the cluster's
     template_exists: bool = True
+    node_options: str = ""  # more of its NodeName line, as "Feature=spot Weight=10"
 
     @property
     def nodes(self):
@@ -46,6 +47,7 @@ class Cluster:
     resume_timeout: int = 60
     suspend_time: int = 4
     suspend_timeout: int = 3
+    resume_fail: str = "slurm_resume_fail"  # ParallelCluster has slurm_suspend here
     extra: dict = field(default_factory=dict)
 
 
@@ -81,7 +83,7 @@ def render(cluster, version):
         "SchedulerParameters": "sched_interval=1,bf_interval=1,sched_min_interval=0",
         "ResumeProgram": programs / "slurm_resume",
         "SuspendProgram": programs / "slurm_suspend",
-        "ResumeFailProgram": programs / "slurm_resume_fail",
+        "ResumeFailProgram": programs / cluster.resume_fail,
         "ResumeRate": 0,
         "SuspendRate": 0,
         "ResumeTimeout": cluster.resume_timeout,
@@ -97,10 +99,15 @@ def render(cluster, version):
     lines = [f"{key}={value}" for key, value in settings.items()]
     port = cluster.first_node_port
     for group in cluster.groups:
-        lines.append(f"NodeName={group.hostlist} Port=[{port}-{port + group.count - 1}] CPUs=1 State=CLOUD")
+        lines.append(f"NodeName={group.hostlist} Port=[{port}-{port + group.count - 1}] CPUs=1 State=CLOUD {group.node_options}".rstrip())
         port += group.count
-    for index, group in enumerate(cluster.groups):
-        timeout = f" ResumeTimeout={group.resume_timeout}" if group.resume_timeout else ""
+    # Groups of one name share a partition, and its timeout is that of the first.
+    partitions = {}
+    for group in cluster.groups:
+        partitions.setdefault(group.name, []).append(group)
+    for index, (name, groups) in enumerate(partitions.items()):
+        timeout = f" ResumeTimeout={groups[0].resume_timeout}" if groups[0].resume_timeout else ""
         default = "YES" if index == 0 else "NO"
-        lines.append(f"PartitionName={group.name} Nodes={group.hostlist} Default={default} State=UP{timeout}")
+        nodes = ",".join(group.hostlist for group in groups)
+        lines.append(f"PartitionName={name} Nodes={nodes} Default={default} State=UP{timeout}")
     return "\n".join(lines) + "\n"

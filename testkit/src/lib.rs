@@ -65,4 +65,40 @@
 //! - **Not modelled**: weights of fleets, fleets other than instant, EBS, the resource token bucket, authorization.
 //!   A signature must be there; it is not verified.
 
+//! # DynamoDB and Route 53
+//!
+//! [`dynamodb::Endpoint`] and [`route53::Endpoint`] are the same for what the programs ask of these two: items by key with
+//! conditions and transactions, and changes of A records. Their rules are EC2's. Beside them each has its own ways to be
+//! difficult: unprocessed items and actions that a role may not do; a pace, records that are refused, changes that must not
+//! overlap.
+//!
+//! ```
+//! use slurm_ec2_testkit::dynamodb::{self, Table};
+//! use slurm_ec2_testkit::ec2::Rule;
+//! use slurm_ec2_testkit::route53::{self, Zone};
+//!
+//! let dynamodb = dynamodb::Endpoint::start(dynamodb::Behaviour {
+//!     tables: vec![Table::new("parallelcluster-slurm-orchard", "Id").only(&["PutItem", "BatchWriteItem", "GetItem", "BatchGetItem"])],
+//!     unprocessed_percent: 20,
+//!     latency_ms: 8,
+//!     rules: vec![Rule::on("BatchWriteItem").times(2).error("ThrottlingException", 400)],
+//!     ..dynamodb::Behaviour::default()
+//! });
+//! let route53 = route53::Endpoint::start(route53::Behaviour {
+//!     zones: vec![Zone::new("Z0123456789", "orchard.pcluster.")],
+//!     refused: vec!["apple-dy-core-7.orchard.pcluster.".into()],
+//!     rules: vec![Rule::on("ChangeResourceRecordSets").times(2).error("PriorRequestNotComplete", 400)],
+//!     ..route53::Behaviour::default()
+//! });
+//! // … run a program with dynamodb_endpoint_url = dynamodb.url() and route53_endpoint_url = route53.url() …
+//! assert!(dynamodb.items("parallelcluster-slurm-orchard").is_empty());
+//! assert!(route53.records("Z0123456789").is_empty() && route53.requests().is_empty());
+//! ```
+
+pub mod dynamodb;
 pub mod ec2;
+mod host;
+mod http;
+pub mod route53;
+
+pub use host::Request as ServiceRequest;

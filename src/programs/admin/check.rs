@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::config::settings::Settings;
+use crate::config::settings::{NodeIndex, Settings};
 use crate::error::chain;
 use crate::model::hostlist;
+use crate::model::recipe::GroupNodes;
 use crate::programs::args::Environment;
 use crate::programs::exit::Exit;
 use crate::programs::{begin, startup};
@@ -13,14 +14,27 @@ use crate::slurm::version::Version;
 
 /// Reports on both files; exit status 78 when slurm.conf lacks what power saving needs.
 pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
-    let nodes = settings.node_group.names().len();
-    startup::say(&format!("{}: fine; {} groups, {nodes} nodes", settings.path.display(), settings.groups.len()));
+    let file = settings.path.display();
+    for warning in &settings.warnings {
+        startup::complain(super::PROGRAM, &format!("{file}: {warning}"));
+    }
+    let broken = settings.broken();
+    for why in &broken {
+        startup::complain(super::PROGRAM, &format!("some nodes cannot be launched: {why}"));
+    }
+    let groups = settings.groups.len();
+    match (&settings.node_group, broken.len()) {
+        (NodeIndex::Names(names), _) => startup::say(&format!("{file}: fine; {groups} groups, {} nodes", names.len())),
+        (NodeIndex::Queues(_), 0) => startup::say(&format!("{file}: fine; {groups} compute resources")),
+        (NodeIndex::Queues(_), bad) => startup::say(&format!("{file}: {groups} compute resources can be used, {bad} cannot")),
+    }
+    let own = if broken.is_empty() { Exit::Done } else { Exit::Config };
     let path = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
     let slurm_conf = match conf::read(path) {
         Ok(conf) => conf,
         Err(error) => {
             startup::say(&format!("slurm.conf not checked: {}", chain(&error)));
-            return Exit::Done;
+            return own;
         }
     };
     let problems = problems(settings, &slurm_conf, version(settings, env));
@@ -29,7 +43,7 @@ pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
     }
     if problems.is_empty() {
         startup::say(&format!("{}: fine", path.display()));
-        Exit::Done
+        own
     } else {
         Exit::Config
     }
@@ -78,7 +92,13 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
         .flat_map(|expansion| expansion.names)
         .collect();
     for group in &settings.groups {
-        let names = hostlist::expand(&group.nodes.to_string(), settings.hostlist_limit).map(|expansion| expansion.names).unwrap_or_default();
+        let GroupNodes::List(list) = &group.nodes else {
+            if !cloud.iter().any(|node| settings.group_of(node).is_some_and(|known| known.name == group.name)) {
+                problems.push(format!("no NodeName line with State=CLOUD has nodes {}", group.nodes));
+            }
+            continue;
+        };
+        let names = hostlist::expand(list, settings.hostlist_limit).map(|expansion| expansion.names).unwrap_or_default();
         let missing: Vec<String> = names.into_iter().filter(|node| !cloud.contains(node)).collect();
         if !missing.is_empty() {
             let list = startup::shorten(&hostlist::compress_sorted(&missing));

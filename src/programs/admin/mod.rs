@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
 use super::args::Environment;
 use super::exit::Exit;
 use super::{preview, resume, startup};
-use crate::config;
 use crate::config::settings::Settings;
+use crate::config::source;
 use crate::model::hostlist;
 
 const PROGRAM: &str = "slurm-ec2";
@@ -27,7 +27,7 @@ struct Args {
     #[command(subcommand)]
     command: Command,
 
-    /// Configuration file [default: $SLURM_EC2_CONFIG, else /etc/slurm-ec2/slurm-ec2.toml]
+    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ fn run(args: Args, env: &Environment) -> Exit {
 }
 
 fn load(given: Option<&std::path::Path>, env: &Environment) -> Result<Settings, Exit> {
-    config::file::load(&startup::config_path(given, env)).map_err(|error| {
+    source::load(PROGRAM, &startup::config_place(PROGRAM, given, env)).map_err(|error| {
         startup::complain(PROGRAM, &error.to_string());
         Exit::Config
     })

@@ -1,6 +1,6 @@
 //! The fault-injecting EC2 endpoint. Start with the example at the top of the crate.
 //!
-//! `http` takes connections, `serve` takes a request from arrival to answer, `state` holds the world and sends each
+//! `http` takes requests, `serve` takes a request from arrival to answer, `state` holds the world and sends each
 //! action to `launch`, `fleet`, `describe`, `terminate` or `catalogue`; `rules` and `faults` say what goes
 //! wrong, `control` is the way in for other processes.
 
@@ -33,6 +33,11 @@ pub use endpoint::{Endpoint, Seed};
 pub use instances::{Instance, InstanceChange, State};
 pub use rules::{Effect, Match, Rule};
 pub use state::{Request, Snapshot};
+
+pub(crate) use faults::Script;
+pub(crate) use params::Params;
+pub(crate) use serve::wait_for_removal;
+pub(crate) use xml::escape;
 
 use launch::Recipe;
 use state::World;

@@ -11,21 +11,10 @@ use super::params::Params;
 use super::rules::Effect;
 use super::state::Request;
 use super::xml::{self, ApiError};
+use crate::http::{Reply, access_key};
 
-/// What goes to the connection.
-pub(crate) enum Reply {
-    Answer {
-        status: u16,
-        body: String,
-        request_id: String,
-    },
-    /// The first half of the answer, then a broken connection.
-    Cut {
-        body: String,
-    },
-    Drop,
-    Hang,
-}
+/// EC2's content type.
+const XML: &str = "text/xml;charset=UTF-8";
 
 /// How a hook file is watched; there is nobody to wake us.
 const HOOK_POLL: Duration = Duration::from_millis(5);
@@ -141,7 +130,7 @@ impl Call {
 
     fn answer(&self, status: u16, answer: &str, body: String) -> Reply {
         self.record(Some(status), answer);
-        Reply::Answer { status, body, request_id: self.request_id.clone() }
+        Reply::Answer { status, kind: XML, body, request_id: Some(self.request_id.clone()) }
     }
 
     fn record(&self, status: Option<u16>, answer: &str) {
@@ -166,21 +155,13 @@ fn default_message(code: &str) -> &'static str {
     }
 }
 
-async fn wait_for_removal(path: &Path) -> std::io::Result<()> {
+/// Makes the file and waits until somebody removes it.
+pub(crate) async fn wait_for_removal(path: &Path) -> std::io::Result<()> {
     std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     while path.try_exists()? {
         tokio::time::sleep(HOOK_POLL).await;
     }
     Ok(())
-}
-
-/// The key id of a Signature Version 4 header; the signature itself is not verified.
-fn access_key(authorization: &str) -> Option<String> {
-    let rest = authorization.strip_prefix("AWS4-HMAC-SHA256 ")?;
-    let part = |name: &str| rest.split(',').find_map(|p| p.trim().strip_prefix(name));
-    part("SignedHeaders=").and(part("Signature="))?;
-    let key = part("Credential=")?.split('/').next()?;
-    (!key.is_empty()).then(|| key.to_owned())
 }
 
 fn request_id(number: usize) -> String {

@@ -2,12 +2,13 @@
 
 /// The word of `known` that `written` most likely stands for: at most a third of its letters differ, or one begins with the other.
 pub(crate) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let written = written.to_lowercase().replace('-', "_");
+    let plain = |word: &str| word.to_lowercase().replace('-', "_");
+    let written = plain(written);
     let begins = |word: &str| word.len().min(written.len()) >= 3 && (word.starts_with(&written) || written.starts_with(word));
     known
         .into_iter()
-        .map(|word| (distance(&written, &word.replace('-', "_")), word))
-        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1) || begins(word))
+        .map(|word| (distance(&written, &plain(word)), word))
+        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1) || begins(&plain(word)))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
@@ -58,9 +59,12 @@ mod tests {
             ("strat", Some("strategy")),
             ("colour", None),
             ("", None),
+            ("BatchSize", Some("batch_size")),
         ] {
             assert_eq!(nearest(written, known), expected, "{written}");
         }
+        // Known words may have capitals: the parameters of EC2's API have.
+        assert_eq!(nearest("TagSpecification", ["Type", "TagSpecifications"]), Some("TagSpecifications"));
     }
 
     #[test]

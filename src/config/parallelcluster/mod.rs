@@ -1,0 +1,198 @@
+//! ParallelCluster's files (aws-facts B.2 to B.4, B.8, B.9): the INI file of a program in, the same [`Settings`] as from TOML or all
+//! mistakes out. Its unknown keys and sections are left alone; one section, `[slurm_ec2]`, is our own.
+//!
+//! `ini.rs` knows the dialect, `keys.rs` types and mistakes, `fleet.rs` the JSON files, `logging.rs` the logging configuration,
+//! `sections.rs` the keys by name. Reads those files and nothing else.
+
+mod fleet;
+#[cfg(test)]
+mod fleet_tests;
+mod ini;
+mod keys;
+mod logging;
+mod sections;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use self::fleet::{Files, Queues};
+use self::keys::{File, Keys};
+use super::cite::{Mistake, Source};
+use super::settings::{LogSettings, NodeIndex, Settings};
+use super::source::Place;
+
+/// Where the package looks when nothing names another file.
+const RESUME_CONF: &str = "parallelcluster_slurm_resume.conf";
+const SUSPEND_CONF: &str = "parallelcluster_slurm_suspend.conf";
+const FLEET_CONFIG: &str = "/etc/parallelcluster/slurm_plugin/fleet-config.json";
+const RUN_INSTANCES_OVERRIDES: &str = "/opt/slurm/etc/pcluster/run_instances_overrides.json";
+const CREATE_FLEET_OVERRIDES: &str = "/opt/slurm/etc/pcluster/create_fleet_overrides.json";
+
+/// The sections that make a file one of ParallelCluster's.
+const SECTIONS: [&str; 3] = [RESUME, SUSPEND, "clustermgtd"];
+const RESUME: &str = "slurm_resume";
+const SUSPEND: &str = "slurm_suspend";
+/// Our own: what the package has no key for.
+const OURS: &str = "slurm_ec2";
+
+/// Is this text one of ParallelCluster's files?
+pub(crate) fn is_one(text: &str) -> bool {
+    text.lines().any(|line| {
+        let name = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+        name.is_some_and(|name| SECTIONS.contains(&name))
+    })
+}
+
+/// The name of a program's file. The package calls one program for suspend and resume-fail.
+pub(crate) fn file_name(program: &str) -> &'static str {
+    match program {
+        "slurm_suspend" | "slurm_resume_fail" => SUSPEND_CONF,
+        _ => RESUME_CONF,
+    }
+}
+
+/// Settings (of use only without mistakes) and the mistakes of all files.
+pub(crate) fn read(program: &str, place: &Place, text: &str) -> (Settings, Vec<Mistake>) {
+    let own = File::new(&place.path, text);
+    if own.ini.has_section(RESUME) {
+        let (settings, mut mistakes) = with(program, place, &own, &own);
+        mistakes.splice(0..0, own.finish());
+        return (settings, mistakes);
+    }
+    if file_name(program) == RESUME_CONF {
+        let help = format!("name the file of slurm_resume, {RESUME_CONF}");
+        own.mistake(0..0, format!("there is no section [{RESUME}]"), help);
+    }
+    // The file of slurm_suspend says next to nothing; the rest is in the other one.
+    let beside = place.path.with_file_name(RESUME_CONF);
+    let path = if beside.exists() { beside } else { place.plugin_dir.join(RESUME_CONF) };
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| {
+        let message = format!("everything but the heartbeat is in {}, which cannot be read: {error}", path.display());
+        own.mistake(own.ini.header(SUSPEND), message, format!("write {RESUME_CONF} beside this file, readable for this user"));
+        String::new()
+    });
+    let resume = File::new(&path, &text);
+    if !text.is_empty() && !resume.ini.has_section(RESUME) {
+        resume.mistake(0..0, format!("there is no section [{RESUME}]"), "this must be the file of slurm_resume");
+    }
+    if own.ini.has_section(OURS) {
+        let help = format!("move it to {}: all programs must agree on it", path.display());
+        own.mistake(own.ini.header(OURS), format!("section [{OURS}] is not read here"), help);
+    }
+    let (settings, more) = with(program, place, &own, &resume);
+    let mut mistakes = own.finish();
+    mistakes.extend(resume.finish());
+    mistakes.extend(more);
+    (settings, mistakes)
+}
+
+/// What cannot be pointed at in one of the two INI files is returned.
+fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Settings, Vec<Mistake>) {
+    let mut mistakes = Vec::new();
+    let keys = resume.section(RESUME);
+    let has_resume = resume.ini.has_section(RESUME);
+    // The defaults of everything that the package has no key for are those of the TOML file.
+    let (mut settings, ..) = super::file::read(&place.path, "");
+    if has_resume {
+        sections::resume(&keys, &mut settings);
+        sections::ours(&resume.section(OURS), &mut settings);
+    } else {
+        sections::without_file(&mut settings);
+    }
+    let suspends = file_name(program) == SUSPEND_CONF && own.ini.has_section(SUSPEND);
+    let heartbeat = if suspends { own.section(SUSPEND) } else { keys };
+    if suspends || has_resume {
+        settings.parallelcluster = Some(sections::heartbeat(&heartbeat, &keys));
+    }
+    log(program, &heartbeat, &mut settings.log, &mut settings.warnings);
+    if let Some(dir) = resume.section(OURS).path("log_dir") {
+        settings.log.dir = dir;
+        settings.log.file = None;
+    }
+    surroundings(place, &mut settings, &mut mistakes);
+    if has_resume {
+        let files = Files {
+            fleet: queues(&keys, "fleet_config_file", FLEET_CONFIG, true, &mut mistakes),
+            run_instances: queues(&keys, "run_instances_overrides", RUN_INSTANCES_OVERRIDES, false, &mut mistakes),
+            create_fleet: queues(&keys, "create_fleet_overrides", CREATE_FLEET_OVERRIDES, false, &mut mistakes),
+        };
+        let fleet = fleet::read(&files, &settings.cluster, &sections::launch_policy(&keys, &settings));
+        settings.groups = fleet.groups;
+        settings.node_group = NodeIndex::Queues(fleet.index);
+        settings.warnings.extend(fleet.warnings);
+    }
+    (settings, mistakes)
+}
+
+/// What does not come from a file.
+fn surroundings(place: &Place, settings: &mut Settings, mistakes: &mut Vec<Mistake>) {
+    if let Some(dir) = &place.slurm_bin_dir {
+        let text = dir.display().to_string();
+        if let Err((message, help)) = keys::absolute(&text) {
+            let source = Source { path: Path::new("$SLURM_BINARIES_DIR"), text: &text };
+            mistakes.push(source.cite(0..text.len(), message, help));
+        } else {
+            settings.slurm.bin_dir.clone_from(dir);
+        }
+    }
+    let root = settings.slurm.bin_dir.parent().unwrap_or_else(|| Path::new("/"));
+    settings.slurm.conf = root.join("etc/slurm.conf");
+    settings.slurm.sudo.clone_from(&place.sudo);
+    settings.aws.ca_bundle.clone_from(&place.ca_bundle);
+}
+
+/// The log file and level of the package's logging configuration. A wrong one is no reason not to work: it is only warned of.
+fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec<String>) {
+    let Some(path) = keys.path("logging_config") else { return };
+    let usual = log.dir.join(format!("{program}.log"));
+    let read = fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| logging::read(&text));
+    match read {
+        Ok(logging::Logging { file, level }) => {
+            if file.is_none() {
+                warnings.push(format!("logging_config {} names no file; the log is {}", path.display(), usual.display()));
+            }
+            if let Some(dir) = file.as_deref().and_then(Path::parent) {
+                log.dir = dir.to_owned();
+            }
+            log.file = file;
+            log.level = level.unwrap_or(log.level);
+        }
+        Err(why) => {
+            warnings.push(format!("logging_config {} is not used: {why}; the log is {}", path.display(), usual.display()));
+        }
+    }
+}
+
+/// A JSON file of queues; empty when it is not there and need not be, and after a mistake.
+fn queues(keys: &Keys<'_>, key: &str, usual: &str, required: bool, mistakes: &mut Vec<Mistake>) -> Queues {
+    let path: PathBuf = keys.path_or(key, usual);
+    let nothing = Queues { path: path.clone(), queues: serde_json::Map::new() };
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => return nothing,
+        Err(error) => {
+            let message = format!("{} cannot be read: {error}", path.display());
+            keys.mistake(key, keys.place(key), message, "name the file there is, readable for this user");
+            return nothing;
+        }
+    };
+    let source = Source { path: &path, text: &text };
+    match serde_json::from_str(&text) {
+        Ok(serde_json::Value::Object(queues)) => Queues { queues, ..nothing },
+        Ok(_) => {
+            mistakes.push(source.cite(0..0, format!("{key} is no object of queues"), "write { \"queue\": { \"compute-resource\": { } } }"));
+            nothing
+        }
+        Err(error) => {
+            let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+            let at = line + error.column().saturating_sub(1);
+            let shown = error.to_string();
+            let what = shown.split(" at line ").next().unwrap_or_default();
+            mistakes.push(source.cite(at..at + 1, format!("{key} is no JSON: {what}"), "repair the file"));
+            nothing
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Beside ParallelCluster's own clustermgtd: what its rules change in the ways of the programs (aws-facts B.11, B.16, D). Nothing here
+//! happens where `settings.parallelcluster` is absent, except that a scontrol that is not there is found before anything is launched.
+//!
+//! That daemon brings failed nodes back, counts boot failures by seeing `DOWN+CLOUD+POWERED_DOWN` with an address, and may terminate the
+//! same instances and reset the same addresses as we do at the same time; so state and address of nodes are left to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::context::Context;
+use super::exit::Exit;
+use super::survey;
+use super::telling::{self, Failed};
+use crate::clock;
+use crate::config::settings::{NodeIndex, ParallelCluster};
+use crate::error::chain;
+use crate::events::{self, FailedNode, Source};
+use crate::model::failure::Failure;
+use crate::model::hostlist;
+use crate::slurm::show::State;
+use crate::slurm::update;
+use crate::store::heartbeat;
+
+/// The package's own words for nodes that nobody tried to launch.
+const NOT_RESUMED: &str = "Failure when resuming nodes";
+
+/// What people know from the package's reasons and search for.
+const RESUME_FAILED: &str = "Failure when resuming nodes - Check the slurm_resume log for EC2 error codes";
+
+/// The longest a heartbeat is waited for: it is on NFS, which may hang for ever (R29).
+const HEARTBEAT_WAIT: Duration = Duration::from_secs(10);
+
+/// May this resume launch at all? `Err` = no; Slurm has been told what it could be told.
+pub(super) async fn ready(context: &Context, nodes: &[String]) -> Result<(), Exit> {
+    if let Err(error) = context.slurm.check() {
+        // Instances would come up for nodes whose address nobody tells.
+        tracing::error!(nodes = nodes.len(), "nothing launched, the nodes run into ResumeTimeout: {}", chain(&error));
+        return Err(Exit::Config);
+    }
+    let Some(parallelcluster) = &context.settings.parallelcluster else { return Ok(()) };
+    let Err(why) = fresh(context, parallelcluster).await else { return Ok(()) };
+    tracing::error!(nodes = hostlist::compress_sorted(nodes), count = nodes.len(), "nothing launched: {why}");
+    set_down(context, nodes).await;
+    Err(Exit::TempFail)
+}
+
+/// Slurm's nodes without anybody who looks after them: down, so that nothing waits for ResumeTimeout.
+async fn set_down(context: &Context, nodes: &[String]) {
+    // A person may have called for nodes that run jobs: only those that wait are told.
+    let Some(shown) = survey::show(context, nodes).await else {
+        tracing::error!("slurmctld could not be told either; the nodes run into ResumeTimeout");
+        return;
+    };
+    let waiting: Vec<String> =
+        nodes.iter().filter(|node| shown.get(*node).is_none_or(|node| node.state.is_awaited())).cloned().collect();
+    if waiting.is_empty() {
+        return;
+    }
+    let applied = context.apply(update::down_args(&waiting, NOT_RESUMED, None, context.settings.slurm.nodes_per_call)).await;
+    for (node, text) in &applied.refused {
+        tracing::error!(node, "slurmctld refuses to set the node down: {text}");
+    }
+    if !applied.unknown.is_empty() {
+        tracing::error!(
+            nodes = hostlist::compress_sorted(&applied.unknown),
+            "slurmctld did not take it in time; the nodes run into ResumeTimeout: {}",
+            telling::why(&applied)
+        );
+    }
+}
+
+/// One warning when nobody looks after the cluster; a suspend goes on all the same (S05).
+pub(super) async fn warn_if_stale(context: &Context) {
+    if let Some(parallelcluster) = &context.settings.parallelcluster
+        && let Err(why) = fresh(context, parallelcluster).await
+    {
+        tracing::warn!("{why}; terminating all the same");
+    }
+}
+
+/// Does clustermgtd live? The error says how old its heartbeat is and which file was looked at.
+async fn fresh(context: &Context, parallelcluster: &ParallelCluster) -> Result<(), String> {
+    let ParallelCluster { heartbeat: path, heartbeat_timeout: limit, .. } = parallelcluster;
+    let wait = HEARTBEAT_WAIT.min(context.limits.left() / 4);
+    let reading = {
+        let path = path.clone();
+        tokio::task::spawn_blocking(move || heartbeat::read_heartbeat(&path))
+    };
+    let written = match tokio::time::timeout(wait, reading).await {
+        Ok(Ok(Ok(written))) => written,
+        Ok(Ok(Err(error))) => return Err(format!("clustermgtd may be down: {}", chain(&error))),
+        Ok(Err(error)) => return Err(format!("clustermgtd may be down: reading {} failed: {error}", path.display())),
+        Err(_) => {
+            let wait = humantime::format_duration(Duration::from_secs(wait.as_secs()));
+            return Err(format!("clustermgtd may be down: {} could not be read within {wait}", path.display()));
+        }
+    };
+    let age = clock::now().since(written);
+    if age <= *limit {
+        return Ok(());
+    }
+    Err(format!(
+        "clustermgtd seems to be down: its heartbeat {} is {} old, and {} are allowed",
+        path.display(),
+        humantime::format_duration(Duration::from_secs(age.as_secs())),
+        humantime::format_duration(*limit)
+    ))
+}
+
+/// The `Reason` of a node whose launch failed: clustermgtd parses the code, people know the words; behind them our own sentence.
+pub(super) fn reason(failure: &Failure, next: &str) -> String {
+    Failure { sentence: format!("{RESUME_FAILED}: {}", failure.sentence), ..failure.clone() }.reason(next)
+}
+
+/// Writes the run's launch failures to `slurm_resume.events`, at its end.
+pub(super) fn note_failures(context: &Context, failed: &[Failed]) {
+    let settings = &context.settings;
+    let Some(parallelcluster) = &settings.parallelcluster else { return };
+    let nodes: Vec<FailedNode<'_>> = failed
+        .iter()
+        .map(|one| {
+            let is_static = is_static(&settings.node_group, &one.node);
+            FailedNode { name: &one.node, is_static, code: &one.failure.code }
+        })
+        .collect();
+    let source = Source { cluster: &settings.cluster, instance_id: &parallelcluster.instance_id, at: clock::now() };
+    let path = settings.log.dir.join("slurm_resume.events");
+    if let Err(error) = events::append(&path, &events::launch_failures(&source, &nodes)) {
+        tracing::warn!("events cannot be written to {}: {error}", path.display());
+    }
+}
+
+fn is_static(index: &NodeIndex, node: &str) -> bool {
+    match index {
+        NodeIndex::Queues(queues) => queues.is_static(node),
+        NodeIndex::Names(_) => crate::config::queues::readings(node).next_back().is_some_and(|reading| reading.is_static),
+    }
+}
+
+/// What slurm_suspend was called for. ParallelCluster's slurm.conf names that program as ResumeFailProgram too, and nothing but the
+/// nodes' states tells the two apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Called {
+    /// Their instances go: all but `up`.
+    pub(super) nodes: Vec<String>,
+    /// Of these, those that did not register before ResumeTimeout.
+    pub(super) timed_out: Vec<String>,
+    /// Up after all, though too late for ResumeTimeout: a job may run there.
+    pub(super) up: Vec<String>,
+}
+
+/// Sorts what a suspend is called for; without ParallelCluster, or when slurmctld does not answer, all of it is to be suspended.
+pub(super) async fn called(context: &Context, nodes: &[String]) -> Called {
+    let all = || Called { nodes: nodes.to_vec(), ..Called::default() };
+    if context.settings.parallelcluster.is_none() {
+        return all();
+    }
+    let Some(shown) = survey::show(context, nodes).await else { return all() };
+    let states: BTreeMap<&String, &State> = shown.iter().map(|(name, node)| (name, &node.state)).collect();
+    let called = sort(nodes, &states);
+    if !called.timed_out.is_empty() {
+        tracing::error!(
+            nodes = hostlist::compress_sorted(&called.timed_out),
+            count = called.timed_out.len(),
+            "not registered before ResumeTimeout; clustermgtd brings the nodes back"
+        );
+    }
+    if !called.up.is_empty() {
+        tracing::warn!(
+            nodes = hostlist::compress_sorted(&called.up),
+            "up after all, left alone; to take a node down: scontrol update nodename=... state=power_down"
+        );
+    }
+    called
+}
+
+fn sort(nodes: &[String], states: &BTreeMap<&String, &State>) -> Called {
+    let mut called = Called::default();
+    for node in nodes {
+        let state = states.get(node);
+        if state.is_some_and(|state| is_up(state)) {
+            called.up.push(node.clone());
+            continue;
+        }
+        if state.is_some_and(|state| has_timed_out(state)) {
+            called.timed_out.push(node.clone());
+        }
+        called.nodes.push(node.clone());
+    }
+    called
+}
+
+/// Registered, and nobody has asked to power it down. slurmctld marks nodes before it calls SuspendProgram for them.
+pub(super) fn is_up(state: &State) -> bool {
+    !state.is_down()
+        && !state.is_powering_up()
+        && !state.is_powered_down()
+        && !state.is_powering_down()
+        && !state.power_down_requested()
+}
+
+/// What ResumeTimeout leaves: `DOWN+CLOUD+POWERED_DOWN`, on 22.05 with NOT_RESPONDING (aws-facts B.15).
+fn has_timed_out(state: &State) -> bool {
+    state.is_down() && state.is_powered_down() && !state.is_powering_down() && !state.is_powering_up()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::failure::ErrorClass;
+
+    #[test]
+    fn the_reason_is_the_packages_with_our_sentence() {
+        let failure = Failure {
+            code: "VcpuLimitExceeded".to_owned(),
+            class: ErrorClass::Quota,
+            sentence: "the account may have 64 vCPUs".to_owned(),
+            request_id: None,
+        };
+        assert_eq!(
+            reason(&failure, ""),
+            "(Code:VcpuLimitExceeded)Failure when resuming nodes - Check the slurm_resume log for EC2 error codes: the account may \
+             have 64 vCPUs"
+        );
+        let long = Failure { sentence: "x".repeat(1000), ..failure };
+        let reason = reason(&long, "");
+        assert!(reason.starts_with("(Code:VcpuLimitExceeded)Failure when resuming") && reason.len() <= 300, "{reason}");
+    }
+
+    #[test]
+    fn the_states_tell_a_suspend_from_a_timeout() {
+        let states = [
+            ("IDLE+CLOUD+POWERING_DOWN", (true, false)),
+            ("DOWN+CLOUD+POWERING_DOWN", (true, false)),
+            ("DOWN+CLOUD+POWERED_DOWN+POWERING_DOWN", (true, false)),
+            ("IDLE+CLOUD+POWERED_DOWN", (true, false)),
+            ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", (true, false)),
+            ("DOWN+CLOUD+POWERED_DOWN", (true, true)),
+            ("DOWN+CLOUD+NOT_RESPONDING+POWERED_DOWN", (true, true)),
+            ("DOWN+CLOUD+DRAIN+POWERED_DOWN+RESERVED", (true, true)),
+            ("IDLE+CLOUD", (false, false)),
+            ("ALLOCATED+CLOUD+DRAIN", (false, false)),
+            ("IDLE+CLOUD+POWER_DOWN", (true, false)),
+        ];
+        for (text, (goes, timed_out)) in states {
+            let (name, state) = ("n".to_owned(), State::parse(text));
+            let called = sort(std::slice::from_ref(&name), &BTreeMap::from([(&name, &state)]));
+            assert_eq!((called.nodes.len(), called.timed_out.len()), (usize::from(goes), usize::from(timed_out)), "{text}");
+            assert_eq!(called.up.is_empty(), goes, "{text}");
+        }
+        // Slurm does not show it: to be suspended.
+        let unknown = sort(&["x".to_owned()], &BTreeMap::new());
+        assert_eq!(unknown.nodes, ["x"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! The store as the programs see it, whichever kind it is: the mapping and the launch records behind one door.
+//!
+//! A change is plain code on a [`Draft`]. The file store runs it once, under its lock; the DynamoDB store has no lock and runs it
+//! again when somebody else changed the same items meanwhile. So a change must give the same for the same draft: it clones what it
+//! consumes, takes the time as a value, and what it notes down outside it notes down anew each time.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::StoreError;
+use super::file::FileStore;
+use super::launch_record::{LiveRecord, RecordEvent, RecordHeader, RecordState};
+use super::table::TableStore;
+use crate::config::settings::{Settings, StoreKind};
+use crate::model::mapping::Mapping;
+use crate::model::time::Timestamp;
+
+/// Where the mapping is.
+#[derive(Debug)]
+pub(crate) enum Store {
+    File(FileStore),
+    DynamoDb(TableStore),
+}
+
+/// What is there, all of one moment.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) mapping: Mapping,
+    /// Was there a mapping at all? If not while instances of ours are alive: rebuild, terminate nothing.
+    pub(crate) existed: bool,
+    pub(crate) records: Vec<RecordState>,
+}
+
+/// What a change works on.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) mapping: Mapping,
+    /// Launch ids whose run, or whose recoverer, is at work.
+    pub(crate) live: BTreeSet<String>,
+    /// Set by the change: the record of the launch it claims nodes for, with its first events. There before the claims are.
+    pub(crate) record: Option<(RecordHeader, Vec<RecordEvent>)>,
+}
+
+impl Store {
+    /// Opens what `[state]` names and makes sure of what a launch needs later: the right to write, a state id. To be called before
+    /// anything is asked of EC2.
+    pub(crate) fn open(settings: &Settings) -> Result<Self, StoreError> {
+        match &settings.store {
+            StoreKind::File => FileStore::open(&settings.state_dir, &settings.cluster).map(Self::File),
+            StoreKind::DynamoDb { table } => TableStore::open(settings, table).map(Self::DynamoDb),
+        }
+    }
+
+    /// Opens it for a dry run: creates and writes nothing.
+    pub(crate) fn open_read_only(settings: &Settings) -> Result<Self, StoreError> {
+        match &settings.store {
+            StoreKind::File => FileStore::open_read_only(&settings.state_dir, &settings.cluster).map(Self::File),
+            StoreKind::DynamoDb { table } => TableStore::open_read_only(settings, table).map(Self::DynamoDb),
+        }
+    }
+
+    /// What concerns this machine alone (request bucket, back-offs, boot failures, heartbeat) is in here, with every kind of store.
+    pub(crate) fn dir(&self) -> &Path {
+        match self {
+            Self::File(store) => store.dir(),
+            Self::DynamoDb(store) => store.dir(),
+        }
+    }
+
+    /// The random id that every launch is tagged with, 16 hexadecimal digits. Empty only in a dry run where there is none yet.
+    pub(crate) fn state_id(&self) -> &str {
+        match self {
+            Self::File(store) => store.state_id(),
+            Self::DynamoDb(store) => store.state_id(),
+        }
+    }
+
+    /// Was the state id made by this very program? Then no instance carries it yet.
+    pub(crate) fn is_new(&self) -> bool {
+        match self {
+            Self::File(store) => store.is_new(),
+            Self::DynamoDb(store) => store.is_new(),
+        }
+    }
+
+    /// The mapping as of now; empty if there is none.
+    pub(crate) fn read(&self) -> Result<Mapping, StoreError> {
+        match self {
+            Self::File(store) => store.read(),
+            Self::DynamoDb(store) => store.read(),
+        }
+    }
+
+    /// Changes the mapping, waiting for others at most `wait`. Written only if `change` left it different.
+    pub(crate) fn update<T>(&self, wait: Duration, change: impl FnMut(&mut Mapping) -> T) -> Result<T, StoreError> {
+        match self {
+            Self::File(store) => store.update(wait, change),
+            Self::DynamoDb(store) => store.update(wait, change),
+        }
+    }
+
+    /// Mapping and launch records; those of dead runs are taken for this program, at the longest until `until`, when it has ended
+    /// (which matters where a store cannot see that its holder died).
+    pub(crate) fn look(&self, wait: Duration, now: Timestamp, until: Timestamp) -> Result<Look, StoreError> {
+        match self {
+            Self::File(store) => store.look(wait, now),
+            Self::DynamoDb(store) => store.look(wait, now, until),
+        }
+    }
+
+    /// Changes the mapping and may begin a launch record in the same step. Where `change` gives `None`, nothing is written.
+    #[expect(clippy::type_complexity, reason = "what the change gave, and the record where it began one")]
+    pub(crate) fn change<T>(
+        &self,
+        wait: Duration,
+        now: Timestamp,
+        change: impl FnMut(&mut Draft) -> Option<T>,
+    ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
+        match self {
+            Self::File(store) => store.change(wait, now, change),
+            Self::DynamoDb(store) => store.change(wait, now, change),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+"""EC2 has no instance for the partition that Slurm tries first: the job runs in the other one at once, not two minutes later.
+
+A job that only the empty partition would take waits as Slurm has it, and a begin time of its owner stays.
+"""
+
+from lab import Lab
+from slurm_conf import Group
+
+BEGIN = 3600  # seconds
+
+
+def scenario():
+    groups = [Group("full", 4), Group("c5", 2)]
+    with Lab("requeue-now", groups, launch="requeue_now = true\n", empty_templates=("lab-full",)) as lab:
+        watch = lab.watch
+        own, _ = lab.submit("full,c5", 1, "true", f"--begin=now+{BEGIN}seconds")
+        stuck, _ = lab.submit("full", 1, "true")
+        watch.wait(f"job {stuck} requeued", lambda _seen: field(lab, stuck, "Restarts") == "1", 60)
+        watch.wait(f"a word about job {stuck} in the log", lambda _seen: said(lab, stuck, "too few free nodes"), 30)
+        # The group rests now: its nodes fail without a question to EC2, and each of the jobs has a free node elsewhere.
+        asked = len(lab.door.asked)
+        moved, _ = lab.submit("full,c5", 2, "srun hostname")
+        array, _ = lab.submit("full,c5", 1, "true", "--array=1-2", "--exclusive")
+        # Slurm's own wait is 121 s.
+        watch.wait(f"job {moved} COMPLETED", lambda seen: seen.jobs.get(moved) == "COMPLETED", 100)
+        lab.expect(field(lab, moved, "Partition") == "c5", f"job {moved} ran in partition {field(lab, moved, 'Partition')}")
+        restarts = int(field(lab, moved, "Restarts"))
+        lab.expect(1 <= restarts <= 5, f"job {moved} was restarted {restarts} times")
+        lab.expect(said(lab, moved, "may start now"), f"the log does not say that job {moved} may start now")
+        lab.expect("lab-full" not in lab.door.asked[asked:], f"EC2 was asked for a resting group: {lab.door.asked}")
+        waits = int(field(lab, stuck, "EligibleTime")) - int(field(lab, stuck, "SubmitTime"))
+        lab.expect(field(lab, stuck, "Restarts") == "1" and waits >= 100, f"job {stuck} waits {waits} s, it could go nowhere")
+        waits = int(field(lab, own, "EligibleTime")) - int(field(lab, own, "SubmitTime"))
+        lab.expect(waits == BEGIN, f"the begin time of job {own} is {waits} s after its submission, its owner asked for {BEGIN}")
+        lab.command(["scancel", own, stuck, array])
+        lab.expect_clean(90)
+
+
+def field(lab, job, key):
+    text = lab.command(["scontrol", "show", "job", "-o", job], env={"SLURM_TIME_FORMAT": "%s"})
+    return next(word.partition("=")[2] for word in text.split() if word.startswith(f"{key}="))
+
+
+def said(lab, job, words):
+    log = (lab.root / "ec2-log/slurm_resume.log").read_text(encoding="utf-8")
+    return any(words in line and f"job={job} " in f"{line} " for line in log.splitlines())
