@@ -1,4 +1,4 @@
-//! Counts what goes out to EC2: every try of every call, and how long the slowest took.
+//! Counts what goes out to AWS: every try of every call, and how long the slowest took.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +19,16 @@ use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 pub(crate) struct CallCounts {
     pub(crate) by_operation: BTreeMap<String, u64>,
     pub(crate) slowest: Duration,
+}
+
+impl CallCounts {
+    /// Adds another service's.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (operation, count) in other.by_operation {
+            *self.by_operation.entry(operation).or_default() += count;
+        }
+        self.slowest = self.slowest.max(other.slowest);
+    }
 }
 
 /// `DescribeInstances=2 RunInstances=1`

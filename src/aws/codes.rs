@@ -97,7 +97,10 @@ mod tests {
                  PriorRequestNotComplete TooManyRequestsException",
             ),
             (Transient, "InternalServerError ServiceUnavailable TransactionInProgressException RequestTimeoutException"),
-            (Identity, "AccessDenied AccessDeniedException ExpiredTokenException UnrecognizedClientException InvalidSignatureException"),
+            (
+                Identity,
+                "AccessDenied AccessDeniedException ExpiredTokenException UnrecognizedClientException InvalidSignatureException",
+            ),
             (Configuration, "ResourceNotFoundException ValidationException NoSuchHostedZone InvalidChangeBatch InvalidInput"),
             (Other, "ConditionalCheckFailedException TransactionCanceledException NeverHeardOf"),
         ] {

@@ -128,8 +128,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use crate::aws::responder::{Reply, Responder, settings};
     use super::*;
+    use crate::aws::responder::{Reply, Responder, settings};
 
     fn credentials(aws: AwsSettings) -> LazyCredentials {
         let hosts = Hosts::from_files(Path::new("/nowhere"), Path::new("/nowhere"));

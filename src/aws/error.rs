@@ -141,9 +141,7 @@ where
             }
         }
         SdkError::ResponseError(_) => Told::new(UNREADABLE, ErrorClass::Ambiguous, said(error)),
-        SdkError::TimeoutError(_) => {
-            Told::new(own::UNREACHABLE, ErrorClass::Ambiguous, "no answer within the configured time")
-        }
+        SdkError::TimeoutError(_) => Told::new(own::UNREACHABLE, ErrorClass::Ambiguous, "no answer within the configured time"),
         _ => without_answer(error),
     };
     if let Some(raw) = error.raw_response() {

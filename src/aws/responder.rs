@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::ec2::sdk::Ec2;
 use crate::config::settings::AwsSettings;
+use crate::ec2::sdk::Ec2;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {

@@ -1,5 +1,5 @@
-//! What EC2 does not take together: a group's recipe and launch policy in, every conflict out. Knows no file format; a conflict names
-//! keys, and the reader of the file points at them.
+//! What EC2 does not take together: a group's recipe and launch policy in, every conflict out. Knows no file format; a conflict
+//! names keys, and the reader of the file points at them.
 
 use crate::model::policy::{LaunchPolicy, ScaleBy, Strategy};
 use crate::model::recipe::{Api, Capacity, Recipe};

@@ -64,7 +64,11 @@ pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Co
     {
         reader.mistake(
             places[other].clone(),
-            format!("some groups have nodes and some a queue; group {:?} has the other in line {}", first.name, reader.line(&places[0])),
+            format!(
+                "some groups have nodes and some a queue; group {:?} has the other in line {}",
+                first.name,
+                reader.line(&places[0])
+            ),
             "write nodes in all groups, or queue and compute_resource in all",
         );
     }
@@ -99,7 +103,10 @@ fn queues(reader: &Reader<'_>, groups: &[Group], places: &[Span]) -> NodeIndex {
         if let Some(first) = seen.get(&(queue.as_str(), resource.as_str())) {
             reader.mistake(
                 places[at].clone(),
-                format!("queue {queue} with compute resource {resource} has two groups; the other is in line {}", reader.line(&places[*first])),
+                format!(
+                    "queue {queue} with compute resource {resource} has two groups; the other is in line {}",
+                    reader.line(&places[*first])
+                ),
                 "keep one of them",
             );
             continue;

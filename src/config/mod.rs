@@ -1,7 +1,8 @@
 //! The configuration: a file in, [`settings::Settings`] or *all* its mistakes out. Touches nothing else.
 //!
-//! `file.rs` is the story; `reader.rs` and `cite.rs` know TOML and positions; `combinations.rs` and `index.rs` know neither, so that
-//! another kind of file can be held to the same rules.
+//! `file.rs` is the story of a TOML file and `sections.rs` with its neighbours have its keys; `reader.rs` and `cite.rs` know TOML
+//! and positions; `combinations.rs` and `index.rs` know neither, so that another kind of file can be held to the same rules.
+//! `render.rs` is the way back. `parallelcluster/` and `aws_plugin/` read other systems' files.
 
 pub(crate) mod aws_plugin;
 mod checks;
@@ -26,6 +27,8 @@ mod tags;
 mod template;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_page;
 #[cfg(test)]
 mod tests_recipes;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Which nodes a group has: `nodes`, or `queue` and `compute_resource`, in; the names or ParallelCluster's rule out, every mistake noted.
+//! Which nodes a group has: `nodes`, or `queue` and `compute_resource`, in; the names or ParallelCluster's rule out, every
+//! mistake noted.
 
 use toml::de::DeValue;
 
@@ -36,11 +37,7 @@ pub(super) fn read(reader: &Reader<'_>, section: &Section<'_, '_>, parallelclust
         return None;
     }
     if listed.is_some() {
-        reader.mistake(
-            span,
-            "the group has both nodes and a queue",
-            "keep nodes, or queue and compute_resource",
-        );
+        reader.mistake(span, "the group has both nodes and a queue", "keep nodes, or queue and compute_resource");
         return None;
     }
     if queue_span.is_none() {

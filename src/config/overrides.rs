@@ -1,5 +1,5 @@
-//! `[group.overrides]`: parameters of the API call as a TOML table in, the same as JSON out, every mistake noted. Which parameters the
-//! call has, `model/api_parameters` knows.
+//! `[group.overrides]`: parameters of the API call as a TOML table in, the same as JSON out, every mistake noted. Which
+//! parameters the call has, `model/api_parameters` knows.
 
 use serde_json::{Map, Number, Value as Json};
 use toml::de::{DeTable, DeValue};

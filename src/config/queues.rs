@@ -136,7 +136,8 @@ impl QueueIndex {
 
 /// Every way to read a name, from the left.
 pub(crate) fn readings(node: &str) -> impl DoubleEndedIterator<Item = Reading<'_>> {
-    let stem = node.rsplit_once('-').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(stem, _)| stem);
+    let stem =
+        node.rsplit_once('-').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(stem, _)| stem);
     let stem = stem.unwrap_or_default();
     (0..stem.len()).filter_map(move |at| {
         let rest = stem.get(at..)?;
@@ -202,7 +203,9 @@ mod tests {
         assert_eq!(why(&index, "apple-dy-seed-1"), "the configuration has no compute resource seed in queue apple");
         assert_eq!(why(&index, "pear-dy-core-1"), "the configuration has no queue pear");
         assert_eq!(why(&index, "p-dy-q-st-r-1"), "the configuration has no queue p, nor queue p-dy-q");
-        for node in ["apple-xx-core-1", "apple-dy-core-", "apple-dy-core", "-dy-core-1", "apple-dy--1", "", "1", "apple-dy-core-1x"] {
+        for node in
+            ["apple-xx-core-1", "apple-dy-core-", "apple-dy-core", "-dy-core-1", "apple-dy--1", "", "1", "apple-dy-core-1x"]
+        {
             assert_eq!(index.get(node), Err(NotANode::Form), "{node}");
         }
         assert!(matches!(index.get("Apple-dy-core-1"), Err(NotANode::Unknown(_))));

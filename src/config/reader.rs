@@ -66,15 +66,7 @@ impl<'t> Reader<'t> {
 
     /// A section that may be absent; every key of an absent section is absent.
     pub(crate) fn section<'r>(&'r self, name: &'static str, table: Option<&'r DeTable<'t>>, span: Span) -> Section<'r, 't> {
-        Section {
-            reader: self,
-            name,
-            table,
-            span,
-            inherits: Cell::new(None),
-            asked: RefCell::default(),
-            bad: RefCell::default(),
-        }
+        Section { reader: self, name, table, span, inherits: Cell::new(None), asked: RefCell::default(), bad: RefCell::default() }
     }
 
     /// Where byte `offset` of the string value at `span` stands in the file: behind the quote, escapes counted as written.

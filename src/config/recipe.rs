@@ -1,5 +1,5 @@
-//! A launch recipe: the keys of `[[group]]` or `[[group.fallback]]` that say what is asked of EC2 in, a [`Recipe`] out, every mistake
-//! noted. What EC2 does not take together is `combinations.rs`' to say; this module points at it.
+//! A launch recipe: the keys of `[[group]]` or `[[group.fallback]]` that say what is asked of EC2 in, a [`Recipe`] out, every
+//! mistake noted. What EC2 does not take together is `combinations.rs`' to say; this module points at it.
 
 use super::checks::{check_allocation, check_subnet, check_type};
 use super::combinations::conflicts;

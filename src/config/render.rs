@@ -1,7 +1,8 @@
-//! Writes a configuration: [`Settings`] in, a TOML file out that means the same, as short as it can be: what is required and what differs
-//! from the defaults of `sections.rs` and its neighbours, which are asked and not repeated here.
+//! Writes a configuration: [`Settings`] in, a TOML file out that means the same, as short as it can be: what is required and what
+//! differs from the defaults of `sections.rs` and its neighbours, which are asked and not repeated here.
 //!
-//! What the file has no key for is left out: [`Settings::warnings`], a log file of another name, and nodes that cannot be launched.
+//! What the file has no key for is left out: [`Settings::warnings`], a log file of another name, and nodes that cannot be
+//! launched.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -23,7 +24,8 @@ use crate::model::recipe::{Group, GroupNodes, LaunchTemplate, Recipe};
 pub(crate) fn toml(settings: &Settings) -> String {
     let base = defaults(settings);
     let launch = common_policy(&settings.groups, settings.run.strategy);
-    let mut file = File { text: String::from("# docs/configuration.md says what each key means and what holds where it is absent.\n") };
+    let mut file =
+        File { text: String::from("# docs/configuration.md says what each key means and what holds where it is absent.\n") };
     file.part("", "", |part| {
         part.set("cluster", settings.cluster.as_str());
         part.set("region", settings.region.as_str());
@@ -65,7 +67,8 @@ fn defaults(settings: &Settings) -> Settings {
 fn common_policy(groups: &[Group], strategy: Strategy) -> LaunchPolicy {
     let base = built_in_policy();
     let Some((first, others)) = groups.split_first() else { return LaunchPolicy { strategy, ..base } };
-    let same = |like: &dyn Fn(&LaunchPolicy, &LaunchPolicy) -> bool| others.iter().all(|group| like(&group.launch, &first.launch));
+    let same =
+        |like: &dyn Fn(&LaunchPolicy, &LaunchPolicy) -> bool| others.iter().all(|group| like(&group.launch, &first.launch));
     let mut common = base;
     common.strategy = strategy;
     if same(&|a, b| a.batch_size == b.batch_size) {
@@ -167,9 +170,9 @@ fn run(part: &mut Part, settings: &Settings, base: &Settings) {
     part.differing("concurrency", run.concurrency, base.concurrency, number);
     part.differing("request_bucket", run.bucket, base.bucket, |bucket| match bucket {
         None => "off".into(),
-        Some(Bucket { burst, per_second }) => {
-            Value::Table([("burst".to_owned(), i64::from(burst).into()), ("per_second".to_owned(), per_second.into())].into_iter().collect())
-        }
+        Some(Bucket { burst, per_second }) => Value::Table(
+            [("burst".to_owned(), i64::from(burst).into()), ("per_second".to_owned(), per_second.into())].into_iter().collect(),
+        ),
     });
     part.differing("deadline", run.deadline, base.deadline, duration);
     part.differing("daemon", run.daemon, base.daemon, |daemon| word(&DAEMON, daemon));
@@ -187,7 +190,7 @@ fn groups(file: &mut File, group: &Group, launch: &LaunchPolicy, scale_by: Scale
                 part.set("compute_resource", resource.as_str());
             }
         }
-        recipe(part, &group.recipe, &base);
+        recipe(part, "group", &group.recipe, &base);
         if !group.recipe.tags.is_empty() {
             let tags = group.recipe.tags.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
             part.set("tags", Value::Table(tags.collect()));
@@ -203,12 +206,12 @@ fn groups(file: &mut File, group: &Group, launch: &LaunchPolicy, scale_by: Scale
         file.part("[[group.fallback]]", "", |part| {
             part.differing("api", fallback.api, group.recipe.api, |api| word(&APIS, api));
             part.differing("capacity", fallback.capacity, group.recipe.capacity, |capacity| word(&CAPACITIES, capacity));
-            recipe(part, fallback, &base);
+            recipe(part, "group.fallback", fallback, &base);
         });
     }
 }
 
-fn recipe(part: &mut Part, recipe: &Recipe, base: &Recipe) {
+fn recipe(part: &mut Part, section: &str, recipe: &Recipe, base: &Recipe) {
     part.differing("launch_template", &recipe.launch_template, &base.launch_template, template);
     part.differing("api", recipe.api, base.api, |api| word(&APIS, api));
     part.differing("capacity", recipe.capacity, base.capacity, |capacity| word(&CAPACITIES, capacity));
@@ -220,9 +223,10 @@ fn recipe(part: &mut Part, recipe: &Recipe, base: &Recipe) {
     if recipe.max_price != base.max_price {
         part.some("max_price", recipe.max_price);
     }
-    part.differing("overrides", &recipe.overrides, &base.overrides, |overrides| {
-        Value::Table(overrides.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?))).collect())
-    });
+    if recipe.overrides != base.overrides {
+        let pairs = recipe.overrides.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?)));
+        part.section(section, "overrides", pairs.collect());
+    }
 }
 
 fn template(template: &LaunchTemplate) -> Value {
@@ -243,7 +247,9 @@ fn json(value: &Json) -> Option<Value> {
         Json::String(text) => text.as_str().into(),
         Json::Number(number) => number.as_i64().map(Value::from).or_else(|| number.as_f64().map(Value::from))?,
         Json::Array(array) => Value::Array(array.iter().filter_map(json).collect()),
-        Json::Object(object) => Value::Table(object.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?))).collect()),
+        Json::Object(object) => {
+            Value::Table(object.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?))).collect())
+        }
     })
 }
 
@@ -276,7 +282,7 @@ struct File {
 impl File {
     /// A section with the keys that `fill` sets; nothing at all when it sets none. `why` is a comment.
     fn part(&mut self, header: &str, why: &str, fill: impl FnOnce(&mut Part)) {
-        let mut part = Part { lines: String::new() };
+        let mut part = Part { lines: String::new(), tables: String::new() };
         fill(&mut part);
         if part.lines.is_empty() {
             return;
@@ -289,12 +295,15 @@ impl File {
             let _ = writeln!(self.text, "{header}");
         }
         self.text.push_str(&part.lines);
+        self.text.push_str(&part.tables);
     }
 }
 
 /// The lines of one section.
 struct Part {
     lines: String,
+    /// Tables of its own, behind them.
+    tables: String,
 }
 
 impl Part {
@@ -306,6 +315,19 @@ impl Part {
     fn some<V: Into<Value>>(&mut self, key: &str, value: Option<V>) {
         if let Some(value) = value {
             self.set(key, value);
+        }
+    }
+
+    /// A table, under a header of its own where its keys can be written plainly.
+    fn section(&mut self, section: &str, key: &str, table: toml::Table) {
+        let plain = |key: &String| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if table.is_empty() || !table.keys().all(plain) {
+            self.set(key, table);
+            return;
+        }
+        let _ = writeln!(self.tables, "[{section}.{key}]");
+        for (key, value) in table {
+            let _ = writeln!(self.tables, "{key} = {value}");
         }
     }
 

@@ -1,6 +1,6 @@
-//! The whole file: a parsed document in, [`Settings`] out, every mistake noted. Here and in the modules for `[launch]`, for what is
-//! published and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in tables, and a
-//! test compares the two.
+//! The whole file: a parsed document in, [`Settings`] out, every mistake noted. Here and in the modules for `[launch]`, for what
+//! is published and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in
+//! tables, and a test compares the two.
 //!
 //! Never looks at anything but the document.
 
@@ -44,7 +44,8 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     let parallelcluster = sections_publish::parallelcluster(&root.table("parallelcluster"));
     let log = log(&root.table("log"), parallelcluster.is_some());
     let (run, base) = sections_launch::read(reader, &root.table("launch"), parallelcluster.is_some());
-    let context = Context { base: &base, scale_by: run.scale_by, parallelcluster: parallelcluster.is_some(), limit: hostlist_limit };
+    let context =
+        Context { base: &base, scale_by: run.scale_by, parallelcluster: parallelcluster.is_some(), limit: hostlist_limit };
     let (groups, node_group) = groups::read(reader, &root, &context);
     root.finish();
     Settings {
@@ -198,11 +199,7 @@ fn log(section: &Section<'_, '_>, parallelcluster: bool) -> LogSettings {
         dir: section.absolute_path("dir", Some("/var/log/slurm-ec2"), "\"/var/log/slurm-ec2\"").unwrap_or_default(),
         file: None,
         level: section.choice("level", Level::INFO, &LEVELS),
-        format: section.choice(
-            "format",
-            if parallelcluster { LogFormat::ParallelCluster } else { LogFormat::Text },
-            &FORMATS,
-        ),
+        format: section.choice("format", if parallelcluster { LogFormat::ParallelCluster } else { LogFormat::Text }, &FORMATS),
     };
     section.finish();
     settings

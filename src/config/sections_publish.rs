@@ -18,7 +18,12 @@ fn node_table(section: &Section<'_, '_>) -> Option<NodeTable> {
     let table = NodeTable {
         table: when_written(section, "table", "\"parallelcluster-slurm-hpc\"", check_table),
         head_node_private_ip: when_written(section, "head_node_private_ip", "\"10.0.0.10\"", check_ip),
-        head_node_hostname: when_written(section, "head_node_hostname", "\"ip-10-0-0-10.eu-west-1.compute.internal\"", check_host),
+        head_node_hostname: when_written(
+            section,
+            "head_node_hostname",
+            "\"ip-10-0-0-10.eu-west-1.compute.internal\"",
+            check_host,
+        ),
     };
     section.finish();
     section.is_written().then_some(table)

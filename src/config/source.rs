@@ -23,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) sudo: Option<PathBuf>,
     /// [`PLUGIN_DIR`]
     pub(crate) plugin_dir: PathBuf,
+    /// The file lies in a copy of its folder: JSON files that are not where it says are taken from there, with a warning.
+    pub(crate) is_copy: bool,
 }
 
 /// What names a file, the first that does so first.

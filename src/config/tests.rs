@@ -1,17 +1,14 @@
-//! The whole way from text to settings or mistakes, and the page that documents it.
+//! The whole way from text to settings or mistakes.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::file::{ConfigError, parse, read, text, unreadable};
-use super::reader::SECTION;
+use super::file::{ConfigError, parse, text, unreadable};
 use super::settings::{LogFormat, NodeAddress, Settings};
+use super::tests_page::examples;
 use crate::model::policy::{Bucket, Daemon, OnExisting, Strategy};
 use crate::model::recipe::{Api, Capacity};
-
-const PAGE: &str = include_str!("../../docs/configuration.md");
 
 /// The least that is accepted; `group` goes on in the last group.
 pub(super) const LEAST: &str =
@@ -39,10 +36,6 @@ pub(super) fn in_group(lines: &str) -> Vec<String> {
 /// What is wrong with `lines` of a section that stands before the group; line 4 is their first.
 pub(super) fn in_section(section: &str, lines: &str) -> Vec<String> {
     mistakes(&LEAST.replace("[[group]]", &format!("[{section}]\n{lines}\n[[group]]")))
-}
-
-pub(super) fn examples() -> Vec<&'static str> {
-    PAGE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
 #[test]
@@ -78,76 +71,6 @@ fn the_smallest_file_and_every_default() {
     assert_eq!(group.recipe.launch_template.version, "$Default");
     assert_eq!(settings.group_of("c5-10").unwrap().name, "c5");
     assert!(settings.group_of("c5-11").is_none());
-}
-
-#[test]
-fn the_examples_of_the_page_are_accepted() {
-    let examples = examples();
-    assert_eq!(examples.len(), 3);
-    good(examples[0]);
-    let full = good(examples[1]);
-    assert_eq!(full.hostlist_limit, 200_000);
-    assert_eq!(full.aws.no_proxy, [".example.com", "10.0.0.0/8"]);
-    let (mpi, spot) = (&full.groups[0], &full.groups[1]);
-    assert_eq!(
-        (mpi.launch.strategy, mpi.launch.on_existing, mpi.launch.node_tags),
-        (Strategy::AllOrNothing, OnExisting::Reboot, true)
-    );
-    assert_eq!(mpi.recipe.launch_template.version, "7");
-    assert_eq!(mpi.recipe.tags.get("cost center").map(String::as_str), Some("4711"));
-    assert_eq!(spot.launch.batch_size, 500, "from [launch]");
-    assert_eq!((spot.recipe.api, spot.recipe.capacity, spot.recipe.max_price), (Api::CreateFleet, Capacity::Spot, Some(0.35)));
-    assert_eq!(spot.recipe.launch_template.id.as_deref(), Some("lt-0123456789abcdef0"));
-    assert_eq!(full.group_of("burst-50").unwrap().name, "spot");
-    assert_eq!(full.group_of("mpi-001").unwrap().name, "mpi");
-}
-
-/// (section, key) → default, from the tables of the page.
-fn documented() -> BTreeMap<(String, String), String> {
-    let mut keys = BTreeMap::new();
-    let mut section = None;
-    for line in PAGE.lines() {
-        if line.starts_with('#') {
-            let name = line.split('`').nth(1).filter(|name| name.starts_with('['));
-            section = name.map(|name| name.trim_matches(['[', ']']).to_owned());
-        }
-        let Some(row) = line.strip_prefix("| `") else { continue };
-        let section = section.clone().unwrap_or_else(|| panic!("a table of keys under no section: {line}"));
-        let key = row.split('`').next().unwrap().to_owned();
-        let default = line.split(" | ").nth(2).unwrap().trim();
-        let default = if default.starts_with("as ") { default.to_owned() } else { default.trim_matches('`').to_owned() };
-        assert!(keys.insert((section, key), default).is_none(), "twice: {line}");
-    }
-    keys
-}
-
-#[test]
-fn page_and_code_name_the_same_keys_and_defaults() {
-    let (_, mistakes, asked) = read(Path::new("x.toml"), examples()[1]);
-    assert_eq!(mistakes, []);
-    let code: BTreeMap<(String, String), String> = asked
-        .into_iter()
-        .filter(|(_, default)| default != SECTION)
-        .map(|((section, key), default)| ((section.to_owned(), key.to_owned()), default))
-        .collect();
-    let page = documented();
-    for (key, default) in &code {
-        assert_eq!(page.get(key), Some(default), "docs/configuration.md on {key:?}");
-    }
-    for key in page.keys() {
-        assert!(code.contains_key(key), "docs/configuration.md has {key:?}, the code has not");
-    }
-    assert!(code.len() > 50, "{code:?}");
-}
-
-#[test]
-fn the_full_example_has_every_key() {
-    let (_, _, asked) = read(Path::new("x.toml"), examples()[1]);
-    // What is for ParallelCluster alone is in the example after it.
-    let text = format!("{}{}", examples()[1], examples()[2]);
-    for (section, key) in asked.keys() {
-        assert!(text.contains(&format!("{key} ")) || text.contains(&format!("[{key}]")) || text.contains(&format!("{key}]]")), "[{section}] {key} is missing in the full example");
-    }
 }
 
 #[test]
@@ -309,79 +232,6 @@ fn the_bucket_is_off_by_that_word_only() {
     assert_eq!(in_section("launch", "request_bucket = false").len(), 1);
     let own_header = good(&LEAST.replace("[[group]]", "[launch.request_bucket]\nburst = 7\n[[group]]"));
     assert_eq!(own_header.run.bucket.unwrap().burst, 7);
-}
-
-#[test]
-fn launch_templates() {
-    let with = |template: &str| LEAST.replace("\"hpc-c5\"", template);
-    let version = |template: &str| good(&with(template)).groups[0].recipe.launch_template.version.clone();
-    assert_eq!(version("{ name = \"abc\", version = 3 }"), "3");
-    assert_eq!(version("{ name = \"abc\", version = \"3\" }"), "3");
-    assert_eq!(version("{ id = \"lt-0123456789abcdef0\", version = \"$Latest\" }"), "$Latest");
-    for (template, part) in [
-        ("{ version = 3 }", "neither name nor id"),
-        ("{ name = \"abc\", id = \"lt-0123456789abcdef0\" }", "both name and id"),
-        ("{ name = \"abc\", version = 0 }", "version \"0\" does not exist"),
-        ("{ name = \"abc\", version = -1 }", "version \"-1\" does not exist"),
-        ("{ name = \"abc\", version = \"latest\" }", "write \"$Latest\""),
-        ("{ name = \"abc\", version = true }", "version must be a number or a string"),
-        ("{ name = \"abc\", verson = 1 }", "write version"),
-        ("{ id = \"hpc\" }", "is no launch template id"),
-        ("\"lt-0123456789abcdef0\"", "write { id = \"lt-0123456789abcdef0\" }"),
-        ("\"a b\"", "cannot be a launch template's name"),
-        ("\"\"", "launch_template is empty"),
-        ("7", "a name or a table"),
-    ] {
-        let found = mistakes(&with(template));
-        assert!(found.len() == 1 && found[0].contains(part), "{template}: {found:?}");
-    }
-}
-
-#[test]
-fn r34_reserved_tags_are_named() {
-    let found = in_group("tags = { \"aws:x\" = \"1\", \"AWS:y\" = \"1\", \"slurm-ec2:node\" = \"n\", fine = \"1\" }");
-    assert_eq!(found.len(), 3, "{found:?}");
-    for key in ["aws:x", "AWS:y", "slurm-ec2:node"] {
-        assert!(found.iter().any(|mistake| mistake.contains(&format!("{key:?} is reserved"))), "{key}: {found:?}");
-    }
-    let tags = |count: usize| (0..count).map(|n| format!("k{n} = \"v\"")).collect::<Vec<_>>().join(", ");
-    good(&format!("{LEAST}tags = {{ {} }}", tags(42)));
-    assert!(in_group(&format!("tags = {{ {} }}", tags(43)))[0].contains("43 tags are too many"));
-    assert_eq!(in_group(&format!("tags = {{ {} = \"v\" }}", "k".repeat(129))).len(), 1);
-    assert_eq!(in_group(&format!("tags = {{ k = \"{}\" }}", "v".repeat(257))).len(), 1);
-    assert!(in_group("tags = { cost = 4711 }")[0].contains("put it in quotes: \"4711\""));
-    good(&format!("{LEAST}tags = {{ {} = \"{}\", empty = \"\" }}", "k".repeat(128), "é".repeat(256)));
-}
-
-#[test]
-fn impossible_combinations_are_pointed_at() {
-    for (lines, place, part) in [
-        ("instance_types = [\"c5.large\", \"c6i.large\"]", "7:18", "RunInstances takes one instance type"),
-        ("subnets = [\"subnet-1\", \"subnet-2\"]", "7:11", "RunInstances takes one subnet"),
-        ("allocation_strategy = \"lowest-price\"", "7:23", "RunInstances has no allocation strategy"),
-        (
-            "api = \"create-fleet\"\nstrategy = \"all-or-nothing\"\ninstance_types = [\"c5.large\", \"c6i.large\"]\nsubnets = [\"subnet-1\", \"subnet-2\"]",
-            "8:12",
-            "MinTargetCapacity needs a single type or a single zone",
-        ),
-        ("api = \"create-fleet\"\nstrategy = \"all-or-nothing\"\nbatch_size = 1001", "9:14", "at most 1000 instances"),
-        ("api = \"create-fleet\"\nallocation_strategy = \"diversified\"", "8:23", "does not exist for on-demand"),
-        ("capacity = \"spot\"\nmax_price = 0.001", "8:13", "must be above 0.001"),
-        (
-            "api = \"create-fleet\"\ncapacity = \"capacity-block\"\nsubnets = [\"subnet-1\", \"subnet-2\"]",
-            "9:11",
-            "lies in one zone",
-        ),
-    ] {
-        let found = in_group(lines);
-        assert!(found.len() == 1 && found[0].starts_with(place) && found[0].contains(part), "{lines}: {found:?}");
-    }
-    // The strategy of [launch] counts for a group that has none.
-    let text = format!(
-        "{}api = \"create-fleet\"\n",
-        LEAST.replace("[[group]]", "[launch]\nstrategy = \"all-or-nothing\"\nbatch_size = 2000\n[[group]]")
-    );
-    assert!(mistakes(&text)[0].starts_with("10:7: CreateFleet guarantees at most 1000"), "{:?}", mistakes(&text));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Fallbacks, API parameters and what the template decides: text to recipes or mistakes.
+//! Templates, tags, fallbacks, API parameters: text to recipes or mistakes.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
 
-use super::tests::{LEAST, good, in_group};
+use super::tests::{LEAST, good, in_group, mistakes};
 use crate::model::recipe::{Api, Capacity, Recipe};
 
 /// The group's recipe and its fallbacks.
@@ -41,7 +41,10 @@ fn a_fallback_that_changes_nothing_is_a_mistake() {
     assert!(in_group("[[group.fallback]]")[0].starts_with("7:1: this fallback changes nothing"));
     assert!(in_group("[[group.fallback]]\ncapacity = \"on-demand\"")[0].contains("asks for the same as the group itself"));
     let second = in_group("[[group.fallback]]\ncapacity = \"spot\"\n[[group.fallback]]\ncapacity = \"spot\"");
-    assert!(second.len() == 1 && second[0].starts_with("9:1: this fallback asks for the same as the fallback before it"), "{second:?}");
+    assert!(
+        second.len() == 1 && second[0].starts_with("9:1: this fallback asks for the same as the fallback before it"),
+        "{second:?}"
+    );
     // On demand, spot, and on demand again later: it may have come back.
     assert_eq!(recipes("[[group.fallback]]\ncapacity = \"spot\"\n[[group.fallback]]\ncapacity = \"on-demand\"").1.len(), 2);
 }
@@ -89,11 +92,86 @@ fn api_parameters_are_kept_as_they_are() {
     assert_eq!(serde_json::Value::Object(fleet.overrides), json!({ "ValidUntil": "2030-01-01T00:00:00Z" }));
     let unknown = in_group("[group.overrides]\nebsOptimized = true\nEbsOptimized = \"yes\"\nClientToken = \"a\"");
     assert_eq!(unknown.len(), 3, "{unknown:?}");
-    for (mistake, place, word) in [(&unknown[0], "8:1", "EbsOptimized"), (&unknown[1], "9:1", "EbsOptimized"), (&unknown[2], "10:1", "ClientToken")] {
+    for (mistake, place, word) in
+        [(&unknown[0], "8:1", "EbsOptimized"), (&unknown[1], "9:1", "EbsOptimized"), (&unknown[2], "10:1", "ClientToken")]
+    {
         assert!(mistake.starts_with(place) && mistake.contains(word) && mistake.contains("RunInstances"), "{mistake}");
     }
     assert!(in_group("api = \"create-fleet\"\noverrides = { EbsOptimized = true }")[0].starts_with("8:15: EbsOptimized"));
     assert!(in_group("overrides = 3")[0].contains("overrides must be a table"));
     assert!(in_group("overrides = { EbsOptimized = nan }")[0].contains("the API takes no number nan"));
     assert!(in_group("overrides = { MaxCount = 99999999999999999999 }")[0].starts_with("7:26: the number is too large"));
+}
+
+#[test]
+fn launch_templates() {
+    let with = |template: &str| LEAST.replace("\"hpc-c5\"", template);
+    let version = |template: &str| good(&with(template)).groups[0].recipe.launch_template.version.clone();
+    assert_eq!(version("{ name = \"abc\", version = 3 }"), "3");
+    assert_eq!(version("{ name = \"abc\", version = \"3\" }"), "3");
+    assert_eq!(version("{ id = \"lt-0123456789abcdef0\", version = \"$Latest\" }"), "$Latest");
+    for (template, part) in [
+        ("{ version = 3 }", "neither name nor id"),
+        ("{ name = \"abc\", id = \"lt-0123456789abcdef0\" }", "both name and id"),
+        ("{ name = \"abc\", version = 0 }", "version \"0\" does not exist"),
+        ("{ name = \"abc\", version = -1 }", "version \"-1\" does not exist"),
+        ("{ name = \"abc\", version = \"latest\" }", "write \"$Latest\""),
+        ("{ name = \"abc\", version = true }", "version must be a number or a string"),
+        ("{ name = \"abc\", verson = 1 }", "write version"),
+        ("{ id = \"hpc\" }", "is no launch template id"),
+        ("\"lt-0123456789abcdef0\"", "write { id = \"lt-0123456789abcdef0\" }"),
+        ("\"a b\"", "cannot be a launch template's name"),
+        ("\"\"", "launch_template is empty"),
+        ("7", "a name or a table"),
+    ] {
+        let found = mistakes(&with(template));
+        assert!(found.len() == 1 && found[0].contains(part), "{template}: {found:?}");
+    }
+}
+
+#[test]
+fn r34_reserved_tags_are_named() {
+    let found = in_group("tags = { \"aws:x\" = \"1\", \"AWS:y\" = \"1\", \"slurm-ec2:node\" = \"n\", fine = \"1\" }");
+    assert_eq!(found.len(), 3, "{found:?}");
+    for key in ["aws:x", "AWS:y", "slurm-ec2:node"] {
+        assert!(found.iter().any(|mistake| mistake.contains(&format!("{key:?} is reserved"))), "{key}: {found:?}");
+    }
+    let tags = |count: usize| (0..count).map(|n| format!("k{n} = \"v\"")).collect::<Vec<_>>().join(", ");
+    good(&format!("{LEAST}tags = {{ {} }}", tags(42)));
+    assert!(in_group(&format!("tags = {{ {} }}", tags(43)))[0].contains("43 tags are too many"));
+    assert_eq!(in_group(&format!("tags = {{ {} = \"v\" }}", "k".repeat(129))).len(), 1);
+    assert_eq!(in_group(&format!("tags = {{ k = \"{}\" }}", "v".repeat(257))).len(), 1);
+    assert!(in_group("tags = { cost = 4711 }")[0].contains("put it in quotes: \"4711\""));
+    good(&format!("{LEAST}tags = {{ {} = \"{}\", empty = \"\" }}", "k".repeat(128), "é".repeat(256)));
+}
+
+#[test]
+fn impossible_combinations_are_pointed_at() {
+    for (lines, place, part) in [
+        ("instance_types = [\"c5.large\", \"c6i.large\"]", "7:18", "RunInstances takes one instance type"),
+        ("subnets = [\"subnet-1\", \"subnet-2\"]", "7:11", "RunInstances takes one subnet"),
+        ("allocation_strategy = \"lowest-price\"", "7:23", "RunInstances has no allocation strategy"),
+        (
+            "api = \"create-fleet\"\nstrategy = \"all-or-nothing\"\ninstance_types = [\"c5.large\", \"c6i.large\"]\nsubnets = [\"subnet-1\", \"subnet-2\"]",
+            "8:12",
+            "MinTargetCapacity needs a single type or a single zone",
+        ),
+        ("api = \"create-fleet\"\nstrategy = \"all-or-nothing\"\nbatch_size = 1001", "9:14", "at most 1000 instances"),
+        ("api = \"create-fleet\"\nallocation_strategy = \"diversified\"", "8:23", "does not exist for on-demand"),
+        ("capacity = \"spot\"\nmax_price = 0.001", "8:13", "must be above 0.001"),
+        (
+            "api = \"create-fleet\"\ncapacity = \"capacity-block\"\nsubnets = [\"subnet-1\", \"subnet-2\"]",
+            "9:11",
+            "lies in one zone",
+        ),
+    ] {
+        let found = in_group(lines);
+        assert!(found.len() == 1 && found[0].starts_with(place) && found[0].contains(part), "{lines}: {found:?}");
+    }
+    // The strategy of [launch] counts for a group that has none.
+    let text = format!(
+        "{}api = \"create-fleet\"\n",
+        LEAST.replace("[[group]]", "[launch]\nstrategy = \"all-or-nothing\"\nbatch_size = 2000\n[[group]]")
+    );
+    assert!(mistakes(&text)[0].starts_with("10:7: CreateFleet guarantees at most 1000"), "{:?}", mistakes(&text));
 }

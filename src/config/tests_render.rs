@@ -10,7 +10,8 @@ use super::file::{parse, read};
 use super::render::toml;
 use super::settings::{LogSettings, NodeIndex, Settings};
 use super::source::{Place, load};
-use super::tests::{LEAST, examples, good};
+use super::tests::{LEAST, good};
+use super::tests_page::examples;
 
 /// Everything but the path, the index and what the file has no key for.
 fn meaning(settings: &Settings) -> String {
@@ -60,9 +61,11 @@ fn the_least_stays_the_least() {
 
 #[test]
 fn what_all_groups_say_is_said_once() {
-    let group = |name: &str, more: &str| format!("[[group]]\nname = {name:?}\nnodes = {name:?}\nlaunch_template = \"abc\"\n{more}");
+    let group =
+        |name: &str, more: &str| format!("[[group]]\nname = {name:?}\nnodes = {name:?}\nlaunch_template = \"abc\"\n{more}");
     let text = |a: &str, b: &str| format!("cluster = \"o\"\nregion = \"eu-west-1\"\n{}{}", group("a", a), group("b", b));
-    let written = round_trip(&good(&text("batch_size = 7\nnode_tags = true\n", "batch_size = 7\nstrategy = \"all-or-nothing\"\n")));
+    let written =
+        round_trip(&good(&text("batch_size = 7\nnode_tags = true\n", "batch_size = 7\nstrategy = \"all-or-nothing\"\n")));
     assert!(written.contains("[launch]\nbatch_size = 7\n"), "{written}");
     assert!(written.contains("\"abc\"\nnode_tags = true\n") && written.ends_with("strategy = \"all-or-nothing\"\n"), "{written}");
     let written = round_trip(&good(&text("backoff_quota = \"1500ms\"\n", "backoff_quota = \"90s 5us\"\n")));
@@ -107,8 +110,8 @@ fn parallelclusters_files() {
         }
         let path = folder.path().join(name);
         fs::write(&path, own.join("\n").replacen("[slurm_resume]", &files, 1)).unwrap();
-        let place =
-            Place { path, slurm_bin_dir: None, ca_bundle: None, sudo: Some("/usr/bin/sudo".into()), plugin_dir: data.clone() };
+        let sudo = Some("/usr/bin/sudo".into());
+        let place = Place { path, slurm_bin_dir: None, ca_bundle: None, sudo, plugin_dir: data.clone(), is_copy: false };
         let settings = load("slurm_resume", &place).unwrap_or_else(|error| panic!("{error}"));
         assert!(settings.groups.len() > 1 && settings.groups.iter().any(|group| !group.recipe.overrides.is_empty()));
         let text = round_trip(&settings);
@@ -120,7 +123,8 @@ fn parallelclusters_files() {
 /// A value for some keys of the file, as TOML.
 fn launch_lines() -> impl Strategy<Value = String> {
     let words = |key: &'static str, words: &'static [&'static str]| {
-        proptest::option::of(proptest::sample::select(words)).prop_map(move |word| word.map_or(String::new(), |word| format!("{key} = {word:?}\n")))
+        proptest::option::of(proptest::sample::select(words))
+            .prop_map(move |word| word.map_or(String::new(), |word| format!("{key} = {word:?}\n")))
     };
     let time = |key: &'static str| {
         proptest::option::of(100u64..400_000).prop_map(move |ms| ms.map_or(String::new(), |ms| format!("{key} = \"{ms}ms\"\n")))

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::file::parse;
 use super::settings::{Dns, LogFormat, NodeTable, ParallelCluster, Settings, StoreKind};
-use super::tests::{LEAST, examples, good, in_group, in_section, mistakes};
+use super::tests::{LEAST, good, in_group, in_section, mistakes};
+use super::tests_page::examples;
 use crate::model::policy::{Daemon, ScaleBy, Strategy};
 use crate::model::recipe::GroupNodes;
 
@@ -27,7 +28,10 @@ fn without_the_new_sections_nothing_is_different() {
     let settings = good(LEAST);
     assert_eq!((settings.run.scale_by, settings.run.strategy), (ScaleBy::Batch, Strategy::BestEffort));
     assert_eq!((settings.run.requeue_now, settings.run.terminate_batch_size), (false, 1000));
-    assert_eq!((settings.store.clone(), settings.slurm.sudo.clone(), settings.parallelcluster.clone()), (StoreKind::File, None, None));
+    assert_eq!(
+        (settings.store.clone(), settings.slurm.sudo.clone(), settings.parallelcluster.clone()),
+        (StoreKind::File, None, None)
+    );
     let publish = &settings.publish;
     assert_eq!((publish.batch_size, &publish.node_table, &publish.dns, publish.hostname), (10_000, &None, &None, false));
     assert_eq!((&settings.aws.dynamodb_endpoint_url, &settings.aws.route53_endpoint_url), (&None, &None));
@@ -60,7 +64,8 @@ fn scaling_by_job_or_call_has_one_strategy() {
 
 #[test]
 fn a_fleet_over_types_and_zones_may_be_whole_by_job() {
-    let group = "api = \"create-fleet\"\ninstance_types = [\"c5.large\", \"c6i.large\"]\nsubnets = [\"subnet-1\", \"subnet-2\"]\n";
+    let group =
+        "api = \"create-fleet\"\ninstance_types = [\"c5.large\", \"c6i.large\"]\nsubnets = [\"subnet-1\", \"subnet-2\"]\n";
     let text = |scale_by: &str, more: &str| {
         format!("{}{group}{more}", with(&format!("[launch]\nstrategy = \"all-or-nothing\"\nscale_by = \"{scale_by}\"")))
     };
@@ -196,12 +201,18 @@ fn queues_or_nodes() {
 #[test]
 fn names_that_can_be_read_in_two_ways_are_refused() {
     let group = |name: &str, queue: &str, resource: &str| {
-        QUEUE.replace("\"g\"", &format!("{name:?}")).replace("\"q\"", &format!("{queue:?}")).replace("\"r\"", &format!("{resource:?}"))
+        QUEUE
+            .replace("\"g\"", &format!("{name:?}"))
+            .replace("\"q\"", &format!("{queue:?}"))
+            .replace("\"r\"", &format!("{resource:?}"))
     };
     let text = on_a_head_node("", &format!("{}{}", group("one", "a", "b-dy-c"), group("two", "a-st-b", "c")));
     // a-st-b-dy-c-1 is of both.
     let found = mistakes(&text);
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found.iter().all(|mistake| mistake.contains("a-st-b-dy-c-1 can be of queue a with compute resource b-dy-c")), "{found:?}");
+    assert!(
+        found.iter().all(|mistake| mistake.contains("a-st-b-dy-c-1 can be of queue a with compute resource b-dy-c")),
+        "{found:?}"
+    );
     good(&on_a_head_node("", &format!("{}{}", group("one", "a", "b-dy-c"), group("two", "b", "c"))));
 }

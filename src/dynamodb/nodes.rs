@@ -55,7 +55,8 @@ impl DynamoDb {
         let table = Arc::new(table.clone());
         let mut writes = JoinSet::new();
         for chunk in names.chunks(ITEMS_PER_WRITE) {
-            let chunk: Items = chunk.iter().filter_map(|node| items.get_key_value(node)).map(|(n, i)| (n.clone(), i.clone())).collect();
+            let chunk: Items =
+                chunk.iter().filter_map(|node| items.get_key_value(node)).map(|(n, i)| (n.clone(), i.clone())).collect();
             let (dynamodb, table, gate) = (self.clone(), table.clone(), gate.clone());
             writes.spawn(async move {
                 let _pass = gate.acquire().await;
@@ -66,7 +67,8 @@ impl DynamoDb {
         let mut settled = BTreeSet::new();
         while let Some(written) = writes.join_next().await {
             let written = written.unwrap_or_default();
-            settled.extend(written.done.iter().chain(&written.unknown).chain(written.refused.iter().map(|(node, _)| node)).cloned());
+            settled
+                .extend(written.done.iter().chain(&written.unknown).chain(written.refused.iter().map(|(node, _)| node)).cloned());
             all.absorb(written);
         }
         // Only a panic in a task can have lost a node.
@@ -128,7 +130,13 @@ impl DynamoDb {
                     && !pauses.wait().await
                 {
                     let why = format!("table {table} left {} keys unread", left.keys().len());
-                    return Err(AwsError::new(SERVICE, READ, "UnprocessedKeys", crate::model::failure::ErrorClass::Throttled, why));
+                    return Err(AwsError::new(
+                        SERVICE,
+                        READ,
+                        "UnprocessedKeys",
+                        crate::model::failure::ErrorClass::Throttled,
+                        why,
+                    ));
                 }
             }
         }

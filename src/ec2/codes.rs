@@ -9,8 +9,8 @@ use ErrorClass::{
     Ambiguous, Capacity, Configuration, Identity, Other, Quota, Reservation, Split, Throttled, TokenSpent, Transient, ZoneOrType,
 };
 
-pub(crate) use crate::aws::codes::{NO_CREDENTIALS, UNREADABLE};
 use crate::aws::codes::matches;
+pub(crate) use crate::aws::codes::{NO_CREDENTIALS, UNREADABLE};
 
 /// The first row that matches counts. `*` at the end or the beginning stands for any text.
 const TABLE: &[(&str, ErrorClass)] = &[

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn r34_our_tags_stay_on_the_instances() {
+    fn b58_r34_our_tags_stay_on_the_instances() {
         let ours = [("slurm-ec2:launch".to_owned(), "abc".to_owned()), ("team".to_owned(), "config".to_owned())];
         let our = json!({"Key": "slurm-ec2:launch", "Value": "abc"});
         let their = json!({"Key": "cost", "Value": "7"});

@@ -27,14 +27,14 @@ fn settings() -> Settings {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parallelcluster_slurm_resume.conf");
     let text = format!(
-        "[slurm_resume]\ncluster_name = orchard\nregion = eu-central-1\ndynamodb_table = t\nhead_node_private_ip = 10.0.0.1\n\
+        "[slurm_resume]\ncluster_name = orchard\nregion = eu-central-1\ndynamodb_table = nodes\nhead_node_private_ip = 10.0.0.1\n\
          head_node_hostname = head\nclustermgtd_heartbeat_file_path = /nowhere\nfleet_config_file = {FOLDER}/fleet-config.json\n\
          run_instances_overrides = {FOLDER}/run_instances_overrides.json\n\
          create_fleet_overrides = {FOLDER}/create_fleet_overrides.json\n"
     );
     std::fs::write(&path, text).unwrap();
     let plugin_dir = folder.path().to_owned();
-    load("slurm_resume", &Place { path, slurm_bin_dir: None, ca_bundle: None, sudo: None, plugin_dir }).unwrap()
+    load("slurm_resume", &Place { path, slurm_bin_dir: None, ca_bundle: None, sudo: None, plugin_dir, is_copy: false }).unwrap()
 }
 
 /// The form without what every request of ours has, each value as itself (a priority of 0 may be written 0.0).

@@ -15,14 +15,14 @@ pub(crate) struct Pairing {
     pub(crate) surplus: Vec<Instance>,
 }
 
-/// Pairs `nodes` with `instances`. An instance without a private address is surplus. With all-or-nothing a shortage leaves every
+/// Pairs `nodes` with `instances`. An instance without a private address is surplus. With all-or-nothing (greedy or not) a shortage leaves every
 /// node unbacked and every instance surplus (P3).
 pub(crate) fn pair(nodes: &[String], mut instances: Vec<Instance>, strategy: Strategy) -> Pairing {
     instances.sort_by(|a, b| a.id.cmp(&b.id));
     instances.dedup_by(|a, b| a.id == b.id);
     let (usable, mut surplus): (Vec<_>, Vec<_>) =
         instances.into_iter().partition(|instance| instance.private_ip.is_some() && instance.state.is_usable());
-    if strategy == Strategy::AllOrNothing && usable.len() < nodes.len() {
+    if strategy != Strategy::BestEffort && usable.len() < nodes.len() {
         surplus.extend(usable);
         return Pairing { assigned: Vec::new(), unbacked: nodes.to_vec(), surplus };
     }

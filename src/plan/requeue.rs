@@ -83,9 +83,7 @@ pub(crate) fn judge(job: &Waiting, begun: u64, partitions_up: &BTreeSet<String>,
     let Some(features) = Constraint::parse(job.features.as_deref()) else {
         return leave(format!("its constraint {} is not understood here", job.features.as_deref().unwrap_or_default()));
     };
-    let fits = |node: &&Candidate| {
-        !job.excluded.contains(&node.name) && features.holds(&node.features)
-    };
+    let fits = |node: &&Candidate| !job.excluded.contains(&node.name) && features.holds(&node.features);
     // A job starts in one partition, on required nodes first.
     let best = job.partitions.iter().filter(|name| partitions_up.contains(*name)).find_map(|partition| {
         let (required, others): (Vec<_>, Vec<_>) = free
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_where_enough_nodes_of_one_partition_are_free() {
+    fn b85_goes_where_enough_nodes_of_one_partition_are_free() {
         lifted(|_| {}, &["a-1", "a-2"]);
         lifted(|job| job.node_count = 3, &["a-1", "a-2", "a-3"]);
         // The partition that stands first is the one Slurm tries first.
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_wait_that_this_runs_failure_brought() {
+    fn b85_only_the_wait_that_this_runs_failure_brought() {
         lifted(|job| job.reason = "None".into(), &["a-1", "a-2"]);
         lifted(|job| job.submitted = Some(998), &["a-1", "a-2"]);
         left(|job| job.submitted = Some(997), "another reason than this run's failure");

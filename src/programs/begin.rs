@@ -109,11 +109,14 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     }
     story.check(&nodes);
     let exit = runtime.block_on(async {
-        let store = owner.and_then(|()| Store::open(&settings).map_err(|error| chain(&error)));
-        let store = match store {
+        let opened = owner.map_err(|error| (error, false)).and_then(|()| {
+            Store::open(&settings).map_err(|error| (chain(&error), error.is_temporary()))
+        });
+        let store = match opened {
             Ok(store) => store,
-            Err(error) => {
-                return story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await;
+            Err((error, temporary)) => {
+                let exit = story.unusable(env, common, Unusable::State { settings: Box::new(settings), nodes, error }).await;
+                return if temporary { Exit::TempFail } else { exit };
             }
         };
         let slurm = scontrol(&settings, env);

@@ -87,10 +87,14 @@ fn claim_once(
     last: bool,
 ) -> Result<Option<Claimed>, StoreError> {
     let now = clock::now();
-    let backoffs = context.backoffs().active(now).unwrap_or_else(|error| {
-        tracing::warn!("the back-offs cannot be read, launching as if there were none: {}", chain(&error));
-        BTreeMap::new()
-    });
+    let backoffs = match context.settings.parallelcluster {
+        // Its clustermgtd does that.
+        Some(_) => BTreeMap::new(),
+        None => context.backoffs().active(now).unwrap_or_else(|error| {
+            tracing::warn!("the back-offs cannot be read, launching as if there were none: {}", chain(&error));
+            BTreeMap::new()
+        }),
+    };
     let changed = {
         let scene = Scene { context, nodes, jobs, versions, survey, last, backoffs, now };
         context.store.change(context.lock_wait(), now, |draft| decide(&scene, draft))?

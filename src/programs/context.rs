@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::startup::Limits;
+use crate::aws::calls::CallCounts;
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::dynamodb::DynamoDb;
@@ -119,6 +120,14 @@ impl Context {
             // The end itself is apply_all's: it still knows what was done.
             () = self.limits.stopped() => Applied { unknown: nodes.into_iter().collect(), ..Applied::default() },
         }
+    }
+
+    /// The calls of all AWS services so far.
+    pub(crate) fn calls(&self) -> CallCounts {
+        let mut calls = self.ec2.calls();
+        let others = [self.dynamodb.as_ref().map(DynamoDb::calls), self.route53.as_ref().map(Route53::calls)];
+        others.into_iter().flatten().for_each(|other| calls.add(other));
+        calls
     }
 
     /// EC2's answer by id.

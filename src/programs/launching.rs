@@ -17,7 +17,7 @@ use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::round::Launched;
 use crate::model::time::Timestamp;
-use crate::model::recipe::{Group, LaunchTemplate, Recipe};
+use crate::model::recipe::LaunchTemplate;
 use crate::plan::launch::{Ask, Batch, LaunchContext, batch, describe, token};
 use crate::store::bucket::TokenBucket;
 use crate::store::launch_record::{LiveRecord, RecordEvent};
@@ -100,63 +100,6 @@ impl Launcher {
         Ok(Work { index, order: None, batch: Batch { nodes, request }, sent: None })
     }
 
-    /// Launches one batch: by its recipe, and for what that did not give by the group's fallbacks in their order.
-    pub(crate) async fn launch(&self, work: Work) -> Outcome {
-        // A request of a dead run is repeated as it was.
-        let fallbacks = match self.group(&work.batch.request.group) {
-            Some(group) if work.sent.is_none() => group.fallbacks.as_slice(),
-            _ => &[],
-        };
-        let order = work.order;
-        let (nodes, mut have, mut tried, mut sent) = (work.batch.nodes.clone(), Vec::new(), Vec::new(), None);
-        let mut outcome = self.launch_once(work).await;
-        for fallback in fallbacks {
-            sent = sent.or(outcome.work.sent);
-            let Some(failure) = next_may_help(&outcome) else { break };
-            let step = format!("{}: {}", describe(&outcome.work.batch.request), failure.code);
-            if let End::Answered { instances, .. } = &mut outcome.end {
-                have.append(instances);
-            }
-            let left = nodes.get(have.len()..).unwrap_or_default().to_vec();
-            let next = match self.fall_back(&outcome.work, fallback, left) {
-                Ok(next) => next,
-                Err(error) => {
-                    outcome.end = End::Failed(cannot_record(&error));
-                    break;
-                }
-            };
-            tracing::warn!(
-                group = next.batch.request.group,
-                batch = next.index,
-                nodes = hostlist::compress_sorted(&next.batch.nodes),
-                jobs = self.jobs.of(&next.batch.nodes),
-                "falling back to {} after {step}",
-                describe(&next.batch.request)
-            );
-            tried.push(step);
-            let unsure = outcome.unsure;
-            outcome = self.launch_once(next).await;
-            outcome.unsure |= unsure;
-        }
-        outcome.work.sent = sent.or(outcome.work.sent);
-        outcome.work.batch.nodes = nodes;
-        outcome.work.order = order;
-        together(outcome, have, &tried)
-    }
-
-    fn group(&self, name: &str) -> Option<&Group> {
-        self.context.settings.groups.iter().find(|group| group.name == name)
-    }
-
-    /// A new attempt for `nodes` by another recipe, recorded before anything is sent.
-    fn fall_back(&self, like: &Work, recipe: &Recipe, nodes: Vec<String>) -> std::io::Result<Work> {
-        let request = &like.batch.request;
-        let Some(group) = self.group(&request.group) else {
-            return Err(std::io::Error::other(format!("group {} is not configured", request.group)));
-        };
-        self.add(Ask { group, recipe, strategy: request.strategy }, nodes)
-    }
-
     /// Records a further batch of this run, on disk before anything is sent.
     pub(crate) fn add(&self, ask: Ask<'_>, nodes: Vec<String>) -> std::io::Result<Work> {
         let index = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -173,7 +116,7 @@ impl Launcher {
     }
 
     /// Launches one batch by its own recipe.
-    async fn launch_once(&self, mut work: Work) -> Outcome {
+    pub(super) async fn launch_once(&self, mut work: Work) -> Outcome {
         let mut pause = PAUSE_FIRST;
         // An earlier try may have launched although its answer was lost.
         let mut unsure = work.sent.is_some();
@@ -375,41 +318,6 @@ impl Launcher {
     }
 }
 
-/// The failure after which another recipe may do better: of capacity, quota or zone, and nothing in doubt.
-fn next_may_help(outcome: &Outcome) -> Option<&Failure> {
-    let failure = match &outcome.end {
-        End::Answered { instances, short: Some(failure) } if instances.len() < outcome.work.batch.nodes.len() => failure,
-        End::Failed(failure) => failure,
-        _ => return None,
-    };
-    failure.class.lets_fall_back().then_some(failure)
-}
-
-/// The end of a chain of recipes: what all of them launched, and why it is not enough.
-fn together(mut outcome: Outcome, have: Vec<Instance>, tried: &[String]) -> Outcome {
-    let also = |mut failure: Failure| {
-        if !tried.is_empty() {
-            failure.sentence = format!("{} (tried before: {})", failure.sentence, tried.join("; "));
-        }
-        failure
-    };
-    outcome.end = match outcome.end {
-        End::Answered { mut instances, short } => {
-            instances.splice(0..0, have);
-            End::Answered { instances, short: short.map(also) }
-        }
-        End::Failed(failure) if !have.is_empty() => End::Answered { instances: have, short: Some(also(failure)) },
-        End::Failed(failure) => End::Failed(also(failure)),
-        // What may have been launched last is in the record, under its own token: the next program finds it.
-        End::Unknown(failure) if !have.is_empty() => {
-            outcome.unsure = true;
-            End::Answered { instances: have, short: Some(also(failure)) }
-        }
-        End::Unknown(failure) => End::Unknown(also(failure)),
-    };
-    outcome
-}
-
 /// A request that was launched in two halves.
 fn joined(work: Work, one: Outcome, other: Outcome) -> Outcome {
     // The token of the whole is given up too.
@@ -459,7 +367,7 @@ fn throttled_fleet(launched: &Launched) -> Option<Failure> {
     launched.errors.iter().find(|failure| failure.class == ErrorClass::Throttled).cloned()
 }
 
-pub(crate) fn time_is_up() -> Failure {
+pub(super) fn time_is_up() -> Failure {
     Failure {
         code: codes::DEADLINE.to_owned(),
         class: ErrorClass::Other,
@@ -468,7 +376,7 @@ pub(crate) fn time_is_up() -> Failure {
     }
 }
 
-pub(crate) fn cannot_record(error: &std::io::Error) -> Failure {
+pub(super) fn cannot_record(error: &std::io::Error) -> Failure {
     Failure {
         code: codes::STATE.to_owned(),
         class: ErrorClass::Other,

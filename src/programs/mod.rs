@@ -8,6 +8,7 @@ mod claiming;
 mod commit;
 mod context;
 mod exit;
+mod fallback;
 mod launching;
 mod preview;
 mod publishing;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::exit::Exit;
 use super::{resume, startup, telling};
 use crate::clock;
-use crate::config::settings::Settings;
+use crate::config::settings::{Settings, StoreKind};
 use crate::error::chain;
 use crate::model::failure::Backoff;
 use crate::model::hostlist;
@@ -39,7 +39,7 @@ pub(crate) fn show(program: &str, settings: &Settings, nodes: &[String]) -> Exit
 }
 
 fn read(settings: &Settings) -> Result<(Mapping, BTreeMap<String, Backoff>), String> {
-    if !settings.state_dir.exists() {
+    if settings.store == StoreKind::File && !settings.state_dir.exists() {
         return Ok((Mapping::new(&settings.cluster), BTreeMap::new()));
     }
     let store = Store::open_read_only(settings).map_err(|error| chain(&error))?;

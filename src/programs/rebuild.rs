@@ -42,12 +42,14 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, Stopped> {
     if ours.is_empty() {
         return Ok(false);
     }
-    let names: Vec<String> = {
-        let mut names: Vec<String> = context.settings.node_group.names();
+    let names = {
+        let mut names = context.settings.node_group.names();
         names.sort_unstable();
         names
     };
-    let Some(nodes) = survey::show(context, &names).await else {
+    // ParallelCluster's names follow a rule; Slurm knows which of them there are.
+    let shown = if names.is_empty() { survey::show_all(context).await } else { survey::show(context, &names).await };
+    let Some(nodes) = shown else {
         let text = "the mapping is missing while instances run, and slurmctld does not tell which nodes they are";
         return Err(stopped(text.to_owned()));
     };

@@ -132,10 +132,7 @@ async fn free_nodes(context: &Context, deadline: Instant) -> Option<(Vec<Candida
         let group = context.settings.group_of(&node.name);
         is_free(node, group.map(|group| rests.get(group.name.as_str()).copied().unwrap_or(false)))
     });
-    Some((
-        free.map(|node| Candidate { name: node.name, partitions: node.partitions, features: node.features }).collect(),
-        up,
-    ))
+    Some((free.map(|node| Candidate { name: node.name, partitions: node.partitions, features: node.features }).collect(), up))
 }
 
 /// Could Slurm give a job this node now? `group_rests` is `None` for nodes that are not ours: those must be up.

@@ -98,7 +98,7 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
         left = released.left.len(),
         not_brought_back = refused,
         total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
-        calls = %context.ec2.calls(),
+        calls = %context.calls(),
         "ended"
     );
     if context.interactive {

@@ -433,7 +433,7 @@ impl Run {
         beside::note_failures(&self.context, &self.failed);
         let failed: Vec<&str> = self.failed.iter().map(|one| one.node.as_str()).collect();
         requeue::requeue_now(&self.context, &self.jobs.ids(&failed)).await;
-        let calls = self.context.ec2.calls();
+        let calls = self.context.calls();
         tracing::info!(
             launched = self.backed.len(),
             failed = self.failed.len(),

@@ -47,6 +47,7 @@ pub(crate) fn config_place(program: &str, given: Option<&Path>, env: &Environmen
         ca_bundle: env.ca_bundle.clone(),
         sudo: Some(PathBuf::from(SUDO)).filter(|sudo| !geteuid().is_root() && sudo.exists()),
         plugin_dir,
+        is_copy: false,
     }
 }
 

@@ -181,17 +181,34 @@ fn answer<T>(result: Result<T, Ec2Error>, what: &str) -> Option<T> {
 }
 
 /// A slurmctld that is down must not cost the time for what can be done without it.
-pub(super) const SHOW_LIMIT: Duration = Duration::from_secs(15);
+const SHOW_LIMIT: Duration = Duration::from_secs(15);
 
 /// Slurm's view of `nodes` by name; `None` when slurmctld did not answer.
 pub(crate) async fn show(context: &Context, nodes: &[String]) -> Option<BTreeMap<String, SlurmNode>> {
     if nodes.is_empty() {
         return Some(BTreeMap::new());
     }
-    match context.slurm.show_nodes(nodes, context.limits.end.min(Instant::now() + SHOW_LIMIT)).await {
+    let shown = context.slurm.show_nodes(nodes, show_until(context)).await;
+    by_name(shown, || format!("{} nodes", nodes.len()))
+}
+
+/// Slurm's view of every node, for where no configuration names them.
+pub(crate) async fn show_all(context: &Context) -> Option<BTreeMap<String, SlurmNode>> {
+    by_name(context.slurm.show_all_nodes(show_until(context)).await, || "the nodes".to_owned())
+}
+
+fn show_until(context: &Context) -> Instant {
+    context.limits.end.min(Instant::now() + SHOW_LIMIT)
+}
+
+fn by_name(
+    shown: Result<Vec<SlurmNode>, crate::slurm::scontrol::Error>,
+    whose: impl FnOnce() -> String,
+) -> Option<BTreeMap<String, SlurmNode>> {
+    match shown {
         Ok(nodes) => Some(nodes.into_iter().map(|node| (node.name.clone(), node)).collect()),
         Err(error) => {
-            tracing::warn!("slurmctld does not tell the state of {} nodes: {}", nodes.len(), chain(&error));
+            tracing::warn!("slurmctld does not tell the state of {}: {}", whose(), chain(&error));
             None
         }
     }

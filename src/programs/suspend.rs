@@ -56,7 +56,11 @@ impl Story for Suspend {
 async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
     let called = beside::called(context, called_for).await;
     let nodes = called.nodes.as_slice();
-    let why = if called.timed_out.len() == nodes.len() && !nodes.is_empty() { "not registered before ResumeTimeout" } else { "suspended" };
+    let why = if called.timed_out.len() == nodes.len() && !nodes.is_empty() {
+        "not registered before ResumeTimeout"
+    } else {
+        "suspended"
+    };
     let freed = match free(context, nodes, why).await {
         Ok(freed) => freed,
         Err(stopped) => {
@@ -84,7 +88,7 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
         terminated = released.gone.len(),
         left = released.left.len(),
         total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
-        calls = %context.ec2.calls(),
+        calls = %context.calls(),
         "ended"
     );
     if context.interactive {

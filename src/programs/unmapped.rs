@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::context::Context;
 use super::{rebuild, recovery, survey};
@@ -169,17 +169,13 @@ async fn others_stay(context: &Context, found: &mut BTreeMap<String, (String, In
     if found.values().all(|(_, instance)| context.has_our_tags(instance)) {
         return;
     }
-    let until = context.limits.end.min(Instant::now() + survey::SHOW_LIMIT);
-    let all = match context.slurm.show_all_nodes(until).await {
-        Ok(all) => all,
-        Err(error) => {
-            tracing::warn!("slurmctld does not tell whose instances they are, left alone: {}", chain(&error));
-            found.retain(|_, (_, instance)| context.has_our_tags(instance));
-            return;
-        }
+    let Some(all) = survey::show_all(context).await else {
+        tracing::warn!("whose the instances are that ParallelCluster launched is not known now, they are left alone");
+        found.retain(|_, (_, instance)| context.has_our_tags(instance));
+        return;
     };
     found.retain(|_, (node, instance)| {
-        let other = all.iter().find(|other| other.name != *node && rebuild::stands_behind(other, instance));
+        let other = all.values().find(|other| other.name != *node && rebuild::stands_behind(other, instance));
         if let Some(other) = other.filter(|_| !context.has_our_tags(instance)) {
             tracing::warn!(node, instance = instance.id, "left alone: Slurm says that it is node {}'s", other.name);
             return false;

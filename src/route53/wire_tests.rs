@@ -142,7 +142,10 @@ async fn r30_no_zone_and_no_permission_are_told_as_such() {
     let written = client(&server).await.upsert(&dns(), &records(2), soon()).await;
     let (_, failure) = &written.refused[0];
     assert_eq!(failure.code, "AccessDenied");
-    assert_eq!(failure.sentence, "the credentials in use lack the permission route53:ChangeResourceRecordSets for zone Z0123456789");
+    assert_eq!(
+        failure.sentence,
+        "the credentials in use lack the permission route53:ChangeResourceRecordSets for zone Z0123456789"
+    );
     assert_eq!(server.requests().len(), 2, "neither is asked again");
 }
 

@@ -155,7 +155,11 @@ impl Scontrol {
         let args = ["--all", "--local", "show", "job"].map(str::to_owned).into_iter().chain([id.to_string()]).collect::<Vec<_>>();
         let ran = self.run(&args, None, self.limit(deadline)).await?;
         if !ran.success {
-            return if ran.stderr.contains("Invalid job id") { Ok(None) } else { Err(sort(format!("scontrol show job {id}"), &ran)) };
+            return if ran.stderr.contains("Invalid job id") {
+                Ok(None)
+            } else {
+                Err(sort(format!("scontrol show job {id}"), &ran))
+            };
         }
         Ok(parse(&ran.stdout, self.zone()).into_iter().find(|job| job.id == id))
     }
@@ -238,7 +242,8 @@ mod tests {
     fn local_times_of_a_known_zone() {
         let text = REQUEUED.replace("1795979912", "2026-11-29T20:18:32").replace("1795980033", "2026-11-29T20:20:33");
         let zone = Zone::of(Some("CET-1CEST,M3.5.0,M10.5.0/3"));
-        let times = |zone| parse(&text, zone).into_iter().find(|job| job.id == 2).map(|job| (job.submitted, job.eligible)).unwrap();
+        let times =
+            |zone| parse(&text, zone).into_iter().find(|job| job.id == 2).map(|job| (job.submitted, job.eligible)).unwrap();
         assert_eq!(times(Some(&zone)), (Some(1_795_979_912), Some(1_795_980_033)));
         assert_eq!(times(None), (None, None));
     }

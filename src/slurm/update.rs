@@ -181,17 +181,18 @@ pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_
 
 /// Gives nodes up that are still powering up: requeues their jobs, runs SuspendProgram, ends in `idle~` (slurm-facts I).
 ///
-/// Where the version asks for it each node gets an address from 192.0.2.0/24 (RFC 5737, never a machine) in the same update.
+/// Where the version asks for it each node gets an address from 192.0.2.0/24 (RFC 5737, never a machine) before: an update goes
+/// from node to node, and the first one's requeues a job whose other nodes must have theirs by then (docs/slurm-notes.md).
 pub(crate) fn power_down_force_args(nodes: &[String], reason: &str, version: &Version, nodes_per_call: usize) -> Vec<Call> {
     let nodes = sorted(nodes);
-    let mut fields = Vec::new();
+    let mut calls = Vec::new();
     if version.needs_dummy_address() {
         let dummies = (0..nodes.len()).map(|index| format!("192.0.2.{}", index % 254 + 1));
-        fields.push(("nodeaddr", Value::Each(dummies.collect())));
+        calls = all(nodes.clone(), vec![("nodeaddr", Value::Each(dummies.collect()))], nodes_per_call);
     }
-    fields.push(("state", Value::Same("power_down_force".to_owned())));
-    fields.push(("reason", Value::Same(one_line(reason))));
-    all(nodes, fields, nodes_per_call)
+    let fields = vec![("state", Value::Same("power_down_force".to_owned())), ("reason", Value::Same(one_line(reason)))];
+    calls.extend(all(nodes, fields, nodes_per_call));
+    calls
 }
 
 /// Sets nodes down. Slurm asks for a reason. `resume_after` (whole seconds, at least one) only where
@@ -339,12 +340,11 @@ mod tests {
     #[test]
     fn giving_up_by_version() {
         let nodes = names(&["b", "a", "b"]);
-        for (version, expected) in [
-            (V22, "update nodename=a,b nodeaddr=192.0.2.1,192.0.2.2 state=power_down_force reason=(Code:X) no room"),
-            (V24, "update nodename=a,b state=power_down_force reason=(Code:X) no room"),
-            (V26, "update nodename=a,b state=power_down_force reason=(Code:X) no room"),
-        ] {
-            assert_eq!(shown(&power_down_force_args(&nodes, "(Code:X) no room", &version, 100)), [expected], "{version}");
+        let forced = "update nodename=a,b state=power_down_force reason=(Code:X) no room";
+        for (version, expected) in
+            [(V22, &["update nodename=a,b nodeaddr=192.0.2.1,192.0.2.2", forced][..]), (V24, &[forced]), (V26, &[forced])]
+        {
+            assert_eq!(shown(&power_down_force_args(&nodes, "(Code:X) no room", &version, 100)), expected, "{version}");
         }
         let many: Vec<String> = (0..600).map(|index| format!("n{index:03}")).collect();
         let call = &power_down_force_args(&many, "r", &V22, 1000)[0].args()[2];

@@ -272,8 +272,7 @@ impl Locked<'_> {
         }
         let path = self.store.mapping_path();
         let bytes = document::render(&self.mapping).map_err(|error| io_error("write", &path, error.into()))?;
-        let file =
-            atomic::replace_and_keep(&path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &path, error))?;
+        let file = atomic::replace_and_keep(&path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &path, error))?;
         let mapping = Arc::new(self.mapping.clone());
         self.found = Some(Arc::clone(&mapping));
         *self.store.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((file, mapping));

@@ -18,9 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::error::StoreError;
 use super::file::{Locked, explain, io_error};
-use super::launch_record::{
-    DeadRecord, FoundRecord, Hold, RecordEvent, RecordHeader, RecordState, VERSION, fold, is_name,
-};
+use super::launch_record::{DeadRecord, FoundRecord, Hold, RecordEvent, RecordHeader, RecordState, VERSION, fold, is_name};
 use super::{atomic, document, lock};
 use crate::model::time::Timestamp;
 
@@ -135,7 +133,10 @@ impl Locked<'_> {
                 })
                 .collect(),
             Err(error) => {
-                vec![RecordState::Unreadable { name: dir.display().to_string(), why: format!("the folder cannot be listed: {error}") }]
+                vec![RecordState::Unreadable {
+                    name: dir.display().to_string(),
+                    why: format!("the folder cannot be listed: {error}"),
+                }]
             }
         }
     }
@@ -330,4 +331,3 @@ fn record_ids(dir: &Path) -> io::Result<Vec<String>> {
     }
     Ok(records.into_iter().collect())
 }
-

@@ -27,6 +27,7 @@ DOMAIN = f"{CLUSTER}.pcluster."
 HEAD_IP = "10.40.0.17"
 HEAD_NAME = "ip-10-40-0-17.eu-west-1.compute.internal"
 SLURM_USER = "slurm"
+HEARTBEAT = "clustermgtd_heartbeat"
 
 WRAPPER = """#!/bin/bash
 # slurmctld 22.05 starts it with descriptors 0 to 2 closed.
@@ -142,12 +143,13 @@ class HeadNode(Lab):
         for name in ("slurm_resume", "slurm_suspend"):
             shutil.copy(self.programs_dir / name, folder / "bin" / name)
         self._write_slurm()
-        admin = self.accounts.create(self.root, [self.root / "slurm/bin/scontrol"], [folder / "bin" / name for name in ("slurm_resume", "slurm_suspend")])
+        programs = [folder / "bin" / name for name in ("slurm_resume", "slurm_suspend")]
+        admin = self.accounts.create(self.root, [self.root / "slurm/bin/scontrol"], programs)
         for part in ("state", "ec2-log"):
             os.chown(self.root / part, admin.pw_uid, admin.pw_gid)
         self._write_tables()
         self._write_files()
-        self.heart = Heart(self.root / "pcluster/clustermgtd_heartbeat", admin)
+        self.heart = Heart(self.root / f"pcluster/{HEARTBEAT}", admin)
         self.heart.start()
         share = self.root / "share"
         share.mkdir()
@@ -160,7 +162,8 @@ class HeadNode(Lab):
             self._write_wrapper(name, owner)
         self.node_boot = self.root / "compute-node-boot"
         self.node_boot.write_text(
-            BOOT.format(python=sys.executable, endpoint=self.cloud.endpoint, region=REGION, table=TABLE, conf=self.conf), encoding="utf-8"
+            BOOT.format(python=sys.executable, endpoint=self.cloud.endpoint, region=REGION, table=TABLE, conf=self.conf),
+            encoding="utf-8",
         )
         self.node_boot.chmod(0o755)
 
@@ -213,7 +216,7 @@ class HeadNode(Lab):
             "fleet-config.json": json.dumps(fleet, indent=4),
             "run_instances_overrides.json": json.dumps(overrides),
             "parallelcluster_slurm_resume.conf": self._resume_conf(files),
-            "parallelcluster_slurm_suspend.conf": f"[slurm_suspend]\nclustermgtd_heartbeat_file_path = {files}/clustermgtd_heartbeat\n",
+            "parallelcluster_slurm_suspend.conf": f"[slurm_suspend]\nclustermgtd_heartbeat_file_path = {files}/{HEARTBEAT}\n",
         }
         for name, text in texts.items():
             (files / name).write_text(text, encoding="utf-8")
@@ -229,7 +232,7 @@ dns_domain = {DOMAIN}
 use_private_hostname = false
 head_node_private_ip = {HEAD_IP}
 head_node_hostname = {HEAD_NAME}
-clustermgtd_heartbeat_file_path = {files}/clustermgtd_heartbeat
+clustermgtd_heartbeat_file_path = {files}/{HEARTBEAT}
 instance_id = i-0a11e57000c0ffee1
 scaling_strategy = all-or-nothing
 fleet_config_file = {files}/fleet-config.json
@@ -268,7 +271,14 @@ request_bucket = false
         os.chown(wrapper, owner.pw_uid, owner.pw_gid)
         wrapper.chmod(0o744)
 
-    # What the cluster's compute nodes and users read.
+    # What an admin asks, and what the cluster's compute nodes and users read.
+
+    def check(self):
+        """`slurm-ec2 check`, run as the user of the programs."""
+        environment = [f"CONFIG_FILE={self.root}/pcluster/parallelcluster_slurm_resume.conf", f"SLURM_BINARIES_DIR={self.root}/slurm/bin"]
+        program = self.root / "programs/bin/slurm-ec2"
+        shutil.copy(self.programs_dir / "slurm-ec2", program)
+        return self.command(["sudo", "-n", "-u", self.accounts.name, *environment, program, "check"])
 
     def items(self):
         """Every item of the node table, by node."""

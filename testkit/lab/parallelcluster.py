@@ -28,6 +28,8 @@ def scenario():
     ]
     with HeadNode("parallelcluster", resources, suspend_time=45, resume_timeout=120, extra=PATIENT) as lab:
         watch = lab.watch
+        checked = lab.check()
+        lab.expect(checked.count(": fine") == 2, f"slurm-ec2 check says: {checked}")
         mixed = ["apple-st-core-1", "apple-dy-core-1", "apple-dy-core-2", "apple-dy-peel-small-1"]
         job, _ = lab.submit("apple", len(mixed), "srun hostname", f"--nodelist={','.join(mixed)}")
         fleet, _ = lab.submit("pear-dy-2", 2, "srun hostname")
@@ -36,7 +38,8 @@ def scenario():
         up = [*mixed, "pear-dy-2-dy-mixod-1", "pear-dy-2-dy-mixod-2"]
         published(lab, up)
         lab.expect(set(lab.items()) == set(up), f"items of other nodes: {sorted(set(lab.items()) - set(up))}")
-        at_the_same_time(lab, going=up[1:3], first=["apple-dy-core-3", "apple-dy-core-4"], second=["apple-st-core-2", "apple-dy-peel-small-2"])
+        first, second = ["apple-dy-core-3", "apple-dy-core-4"], ["apple-st-core-2", "apple-dy-peel-small-2"]
+        at_the_same_time(lab, up[1:3], first, second)
         log = (lab.root / "ec2-log/slurm_resume.log").read_text(encoding="utf-8")
         odd = [line for line in log.splitlines() if not LINE.match(line)]
         lab.expect(log and not odd, f"lines that the package would not write: {odd[:3]}")
@@ -86,13 +89,15 @@ def running(lab, program):
 
 def published(lab, nodes):
     """The item, the record and Slurm's address of each node are those of the instance that the mapping names, to the letter."""
-    lab.watch.wait("every node mapped and up", lambda seen: all(node in seen.mapping["nodes"] and is_up(seen.nodes.get(node)) for node in nodes), 60)
+    lab.watch.wait("every node mapped", lambda seen: all(node in seen.mapping["nodes"] for node in nodes), 60)
+    lab.watch.wait("every node up", lambda seen: all(is_up(seen.nodes.get(node)) for node in nodes), 60)
     mapping, items, records, shown = lab.watch.mapping["nodes"], lab.items(), lab.records(), lab.watch.nodes
     for node in nodes:
         entry = mapping[node]
         instance = lab.watch.instances[entry["instance_id"]]
         expected = {"Id": node, "InstanceId": instance["id"], "HeadNodePrivateIp": HEAD_IP, "HeadNodeHostname": HEAD_NAME}
-        lab.expect(items.get(node) == {key: {"S": value} for key, value in expected.items()}, f"the item of {node} is {items.get(node)}")
+        item = items.get(node)
+        lab.expect(item == {key: {"S": value} for key, value in expected.items()}, f"the item of {node} is {item}")
         record = records.get(f"{node}.{DOMAIN}")
         lab.expect(record == (120, [instance["address"]]), f"the record of {node} is {record}, its address {instance['address']}")
         lab.expect(shown[node]["address"] == instance["address"], f"NodeAddr of {node} is {shown[node]['address']}")
@@ -124,11 +129,12 @@ def refused(lab, nodes):
     for node in nodes:
         lab.watch.wait(f"{node} down with its code", lambda seen, node=node: down_for(seen, node, "(Code:InvalidLaunchTemplateName"), 60)
     path = lab.root / "ec2-log/slurm_resume.events"
-    lab.watch.wait("an event of the failed launch", lambda _seen: path.exists() and path.read_text(encoding="utf-8").endswith("}\n"), 20)
+    lab.watch.wait("an event of the failed launch", lambda _seen: path.exists() and path.read_bytes().endswith(b"}\n"), 20)
     events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     event = next(event for event in events if event["event-type"] == "node-launch-failure-count")
     detail = event["detail"]
-    lab.expect((event["scheduler"], event["component"], event["level"]) == ("slurm", "slurm-resume", "WARNING"), f"the event is {event}")
+    head = (event["scheduler"], event["component"], event["level"])
+    lab.expect(head == ("slurm", "slurm-resume", "WARNING"), f"the event is {event}")
     lab.expect((detail["failure-type"], detail["count"]) == ("other-failures", len(nodes)), f"the event's detail is {detail}")
     named = [node["name"] for code in detail["error-details"].values() for node in code["nodes"]]
     lab.expect(sorted(named) == nodes, f"the event names {named}")

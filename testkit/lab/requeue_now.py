@@ -1,4 +1,4 @@
-"""EC2 has no instance for the partition that Slurm tries first: the job runs in the other one at once, not two minutes later.
+"""EC2 has no instance for the partition that Slurm tries first: the job runs in the other one at once, not two minutes later (B85).
 
 A job that only the empty partition would take waits as Slurm has it, and a begin time of its owner stays.
 """
@@ -10,7 +10,7 @@ BEGIN = 3600  # seconds
 
 
 def scenario():
-    groups = [Group("full", 4), Group("c5", 2)]
+    groups = [Group("full", 4), Group("c5", 4)]
     with Lab("requeue-now", groups, launch="requeue_now = true\n", empty_templates=("lab-full",)) as lab:
         watch = lab.watch
         own, _ = lab.submit("full,c5", 1, "true", f"--begin=now+{BEGIN}seconds")
@@ -22,7 +22,8 @@ def scenario():
         moved, _ = lab.submit("full,c5", 2, "srun hostname")
         array, _ = lab.submit("full,c5", 1, "true", "--array=1-2", "--exclusive")
         # Slurm's own wait is 121 s.
-        watch.wait(f"job {moved} COMPLETED", lambda seen: seen.jobs.get(moved) == "COMPLETED", 100)
+        for job in (moved, f"{array}_1", f"{array}_2"):
+            watch.wait(f"job {job} COMPLETED", lambda seen, job=job: seen.jobs.get(job) == "COMPLETED", 100)
         lab.expect(field(lab, moved, "Partition") == "c5", f"job {moved} ran in partition {field(lab, moved, 'Partition')}")
         restarts = int(field(lab, moved, "Restarts"))
         lab.expect(1 <= restarts <= 5, f"job {moved} was restarted {restarts} times")
@@ -32,7 +33,7 @@ def scenario():
         lab.expect(field(lab, stuck, "Restarts") == "1" and waits >= 100, f"job {stuck} waits {waits} s, it could go nowhere")
         waits = int(field(lab, own, "EligibleTime")) - int(field(lab, own, "SubmitTime"))
         lab.expect(waits == BEGIN, f"the begin time of job {own} is {waits} s after its submission, its owner asked for {BEGIN}")
-        lab.command(["scancel", own, stuck, array])
+        lab.command(["scancel", own, stuck])
         lab.expect_clean(90)
 
 

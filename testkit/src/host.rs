@@ -183,7 +183,8 @@ async fn serve<S: Service>(shared: Arc<Shared<S>>, head: Parts, body: Vec<u8>) -
         (Call { shared: Arc::clone(&shared), number, request_id }, effects, world.service.latency(&operation))
     };
     if !signed {
-        let answer = shared.lock().service.error(403, "MissingAuthenticationToken", "the request is not signed", &call.request_id);
+        let answer =
+            shared.lock().service.error(403, "MissingAuthenticationToken", "the request is not signed", &call.request_id);
         return call.answer(answer);
     }
     for effect in effects.iter().filter(|effect| !effect.is_after()) {

@@ -43,7 +43,7 @@ fn failed(site: &Site, code: &str) -> String {
 const TWO_JOBS: [(u32, &str); 2] = [(1, "c5-[1-3]"), (2, "c5-[4-7]")];
 
 #[test]
-fn all_or_nothing_gives_a_job_all_its_nodes_or_none() {
+fn b51_all_or_nothing_gives_a_job_all_its_nodes_or_none() {
     let site = site("all-or-nothing", 5);
     assert_eq!(site.resume("c5-[1-7]", &file(&TWO_JOBS)).code, Some(1), "{}", site.log("slurm_resume"));
     assert_eq!(counts(&site), pairs(&[(7, 7), (3, 3), (4, 4)]));
@@ -93,7 +93,7 @@ fn r13_two_jobs_on_one_node_are_one_launch() {
 }
 
 #[test]
-fn nodes_powered_up_by_hand_are_launched_beside_the_jobs() {
+fn b50_nodes_powered_up_by_hand_are_launched_beside_the_jobs() {
     let site = site("all-or-nothing", 100);
     assert_eq!(site.resume("c5-[1-3,9]", &file(&[(1, "c5-[1-3]")])).code, Some(0), "{}", site.log("slurm_resume"));
     assert_eq!(running(&site), ["c5-1", "c5-2", "c5-3", "c5-9"]);
@@ -110,7 +110,7 @@ fn r15_without_a_resume_file_the_call_is_the_unit() {
 }
 
 #[test]
-fn one_job_in_several_groups_is_all_or_nothing_as_a_whole() {
+fn b54_one_job_in_several_groups_is_all_or_nothing_as_a_whole() {
     let groups = "[[group]]\nname = \"c5\"\nnodes = \"c5-[1-9]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n\
                   [[group]]\nname = \"m5\"\nnodes = \"m5-[1-9]\"\nlaunch_template = { name = \"hpc-m5\", version = \"1\" }\ninstance_types = [\"m5.large\"]\n";
     let launch = "request_bucket = \"off\"\nscale_by = \"job\"\nstrategy = \"all-or-nothing\"\n";

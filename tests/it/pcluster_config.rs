@@ -24,7 +24,10 @@ fn head(change: (&str, &str)) -> Site {
         &format!("[slurm_resume]\nfleet_config_file = {root}/fleet-config.json\nrun_instances_overrides = {root}/run.json\ncreate_fleet_overrides = {root}/fleet.json"),
     );
     let url = site.ec2.url();
-    site.write(RESUME_CONF, &format!("{text}[slurm_ec2]\nstate_dir = {root}/state\nlog_dir = {root}/log\nendpoint_url = {url}\n"));
+    site.write(
+        RESUME_CONF,
+        &format!("{text}[slurm_ec2]\nstate_dir = {root}/state\nlog_dir = {root}/log\nendpoint_url = {url}\n"),
+    );
     site.write(SUSPEND_CONF, SUSPEND);
     site.write("fleet-config.json", FLEET);
     fs::create_dir(site.path("etc")).unwrap();
@@ -45,7 +48,12 @@ fn run(site: &Site, conf: &str, program: &str, args: &[&str]) -> Ran {
 #[test]
 fn a_plan_from_the_packages_files() {
     let site = head(("NONE", "NONE"));
-    let ran = run(&site, RESUME_CONF, "slurm_resume", &["--dry-run", "apple-dy-core-[1-3],apple-st-core-1,pear-2-dy-mixod-2,plum-dy-x-1"]);
+    let ran = run(
+        &site,
+        RESUME_CONF,
+        "slurm_resume",
+        &["--dry-run", "apple-dy-core-[1-3],apple-st-core-1,pear-2-dy-mixod-2,plum-dy-x-1"],
+    );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     for part in ["group apple/core", "group pear-2/mixod", "orchard-pear-2-mixod", "fleet-config.json has no queue plum"] {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
@@ -74,7 +82,7 @@ fn mistakes_are_heard_by_the_caller_the_log_and_slurm() {
 }
 
 #[test]
-fn the_file_that_is_named_first_is_taken() {
+fn b70_the_file_that_is_named_first_is_taken() {
     let site = head(("NONE", "NONE"));
     let plan = |command: &mut Command| finished(command.output().unwrap()).stdout;
     let nodes = ["--dry-run", "c5-1,apple-dy-core-1"];
@@ -91,7 +99,7 @@ fn the_file_that_is_named_first_is_taken() {
 }
 
 #[test]
-fn check_names_compute_resources_that_cannot_be_used() {
+fn b71_check_names_compute_resources_that_cannot_be_used() {
     let site = head(("NONE", "NONE"));
     site.write(
         "slurm.conf",
@@ -106,13 +114,17 @@ fn check_names_compute_resources_that_cannot_be_used() {
     site.write("run.json", "{\"plum\": {}}");
     let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
     assert_eq!(ran.code, Some(78), "{}", ran.stderr);
-    for part in ["some nodes cannot be launched: ", "fleet-config.json: apple.core.Api is \"run\"", "run.json: plum is no queue"] {
+    for part in ["some nodes cannot be launched: ", "fleet-config.json: apple.core.Api is \"run\"", "run.json: plum is no queue"]
+    {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
     assert!(ran.stdout.contains("5 compute resources can be used, 1 cannot"), "{}", ran.stdout);
     // A resource that slurm.conf has no nodes of.
     site.write("fleet-config.json", FLEET);
-    site.write("slurm.conf", &fs::read_to_string(site.path("slurm.conf")).unwrap().replace("gpu-st-block-[1-4]", "gpu-st-blocks-1"));
+    site.write(
+        "slurm.conf",
+        &fs::read_to_string(site.path("slurm.conf")).unwrap().replace("gpu-st-block-[1-4]", "gpu-st-blocks-1"),
+    );
     let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
     assert!(ran.code == Some(78) && ran.stderr.contains("gpu-(st|dy)-block-N"), "{}", ran.stderr);
 }

@@ -8,6 +8,7 @@ use slurm_ec2_testkit::dynamodb::{self, Table};
 use slurm_ec2_testkit::ec2::{Behaviour, Rule};
 use slurm_ec2_testkit::route53::{self, Zone};
 
+use crate::moto::Moto;
 use crate::site::{GROUP, Site, finished};
 
 const OFF: &str = "request_bucket = \"off\"\n";
@@ -27,18 +28,15 @@ struct Told {
 impl Told {
     fn new(publish: &str, change: impl FnOnce(&mut dynamodb::Behaviour, &mut route53::Behaviour)) -> Self {
         let role = ["PutItem", "BatchWriteItem", "GetItem", "BatchGetItem"];
-        let mut tables = dynamodb::Behaviour { tables: vec![Table::new(TABLE, "Id").only(&role)], ..dynamodb::Behaviour::default() };
-        let mut zones =
-            route53::Behaviour { zones: vec![Zone::new(ZONE, "orchard.pcluster.")], ..route53::Behaviour::default() };
+        let mut tables =
+            dynamodb::Behaviour { tables: vec![Table::new(TABLE, "Id").only(&role)], ..dynamodb::Behaviour::default() };
+        let mut zones = route53::Behaviour { zones: vec![Zone::new(ZONE, "orchard.pcluster.")], ..route53::Behaviour::default() };
         change(&mut tables, &mut zones);
         let (dynamodb, route53) = (dynamodb::Endpoint::start(tables), route53::Endpoint::start(zones));
         let site = Site::with(Behaviour::default(), OFF, GROUP);
         let config = fs::read_to_string(site.path("slurm-ec2.toml")).unwrap();
-        let urls = format!(
-            "[aws]\ndynamodb_endpoint_url = \"{}\"\nroute53_endpoint_url = \"{}\"\n",
-            dynamodb.url(),
-            route53.url()
-        );
+        let urls =
+            format!("[aws]\ndynamodb_endpoint_url = \"{}\"\nroute53_endpoint_url = \"{}\"\n", dynamodb.url(), route53.url());
         site.write("slurm-ec2.toml", &format!("{}{publish}", config.replace("[aws]\n", &urls)));
         site.scontrol("applied", "");
         Self { site, dynamodb, route53 }
@@ -95,7 +93,7 @@ impl Told {
 }
 
 #[test]
-fn all_are_told() {
+fn b60_all_are_told() {
     let told = Told::everywhere("[publish]\nbatch_size = 30\n", |tables, zones| {
         tables.unprocessed_percent = 20;
         tables.rules = vec![Rule::on("BatchWriteItem").times(2).error("ThrottlingException", 400)];
@@ -108,11 +106,12 @@ fn all_are_told() {
     assert_eq!(told.dynamodb.items(TABLE)[0]["HeadNodePrivateIp"], json!({"S": "10.40.0.17"}));
     assert_eq!(told.route53.sizes(), [30, 30, 30, 30, 10], "the first step twice more");
     told.site.assert_settled();
-    // Asked again: nothing is launched, and telling it once more changes nothing.
-    let items = told.dynamodb.items(TABLE);
+    // Slurm asks again: new instances, and item and record of each node are replaced.
     assert_eq!(told.site.run("slurm_resume", &["c5-[1-70]"]).code, Some(0));
-    assert_eq!((told.site.live().len(), told.route53.records(ZONE).len()), (70, 70));
-    assert_eq!(told.dynamodb.items(TABLE), items);
+    let items = told.dynamodb.items(TABLE);
+    let by_item = |node: &str| items.iter().find(|item| item["Id"]["S"] == node).map(|item| item["InstanceId"]["S"].clone());
+    assert!(told.site.running().iter().all(|(node, instance)| by_item(node) == Some(json!(instance))));
+    assert_eq!((items.len(), told.route53.records(ZONE).len(), told.site.live().len()), (70, 70, 70));
 }
 
 #[test]
@@ -130,7 +129,7 @@ fn r31_without_table_and_zone_nobody_is_asked() {
 }
 
 #[test]
-fn r30_what_the_table_refuses_is_failed_and_terminated_in_the_same_run() {
+fn b61_r30_what_the_table_refuses_is_failed_and_terminated_in_the_same_run() {
     let told = Told::everywhere("", |tables, _| {
         tables.rules = vec![Rule::on("BatchWriteItem").nth(1).error("ValidationException", 400)];
     });
@@ -147,7 +146,7 @@ fn r30_what_the_table_refuses_is_failed_and_terminated_in_the_same_run() {
 }
 
 #[test]
-fn r30_a_bad_record_fails_its_node_and_no_other() {
+fn b62_r30_a_bad_record_fails_its_node_and_no_other() {
     let told = Told::everywhere("", |_, zones| zones.refused = vec!["c5-2.orchard.pcluster.".into()]);
     let ran = told.site.run("slurm_resume", &["c5-[1-4]"]);
     assert_eq!(ran.code, Some(1), "{}", told.site.log("slurm_resume"));
@@ -189,7 +188,7 @@ fn a_later_step_is_written_while_an_earlier_one_is_at_slurm() {
 }
 
 #[test]
-fn what_is_not_written_in_time_is_told_by_the_next_program() {
+fn b63_what_is_not_written_in_time_is_told_by_the_next_program() {
     let told = Told::everywhere("", |tables, _| tables.rules = vec![Rule::on("BatchWriteItem").times(1).hang()]);
     told.site.write("slurm.conf", "ResumeTimeout=8\n");
     let ran = told.site.run("slurm_resume", &["c5-1"]);
@@ -220,4 +219,40 @@ fn c06_the_host_name_is_the_private_dns_name_only_where_asked_for() {
             assert_eq!(line.contains("nodehostname="), expected, "{line}");
         }
     }
+}
+
+#[test]
+fn moto_takes_items_and_records() {
+    let moto = Moto::start();
+    moto.dynamodb(
+        "CreateTable",
+        &json!({
+            "TableName": TABLE, "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": "Id", "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}]
+        })
+        .to_string(),
+    );
+    let made = moto.route53(
+        "POST",
+        "/2013-04-01/hostedzone",
+        "<CreateHostedZoneRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Name>orchard.pcluster.</Name>\
+         <CallerReference>one</CallerReference></CreateHostedZoneRequest>",
+    );
+    let zone = made.split_once("<Id>/hostedzone/").unwrap().1.split_once("</Id>").unwrap().0;
+    let told = Told::everywhere("", |_, _| {});
+    let config = fs::read_to_string(told.site.path("slurm-ec2.toml")).unwrap();
+    let config = config.replace(&told.dynamodb.url(), &moto.url()).replace(&told.route53.url(), &moto.url());
+    told.site.write("slurm-ec2.toml", &config.replace(ZONE, zone));
+    let ran = told.site.run("slurm_resume", &["c5-[1-60]"]);
+    assert_eq!(ran.code, Some(0), "{}", told.site.log("slurm_resume"));
+    let (node, instance) = told.site.running().remove(0);
+    let item = moto.dynamodb("GetItem", &json!({"TableName": TABLE, "Key": {"Id": {"S": node}}}).to_string());
+    assert!(item.contains(&instance) && item.contains("HeadNodePrivateIp"), "{item}");
+    let all = moto.dynamodb("Scan", &json!({"TableName": TABLE, "Select": "COUNT"}).to_string());
+    assert!(all.contains("\"Count\": 60") || all.contains("\"Count\":60"), "{all}");
+    let records = moto.route53("GET", &format!("/2013-04-01/hostedzone/{zone}/rrset?maxitems=300"), "");
+    assert_eq!(records.matches("<Type>A</Type>").count(), 60, "{records}");
+    let ip = told.site.mapping()["nodes"][&node]["private_ip"].as_str().unwrap().to_owned();
+    assert!(records.contains(&format!("<Value>{ip}</Value>")) && records.contains("<TTL>120</TTL>"), "{records}");
 }

@@ -20,3 +20,21 @@ fn nodes_get_instances_and_slurm_the_addresses() {
     let log = site.log("slurm_resume");
     assert!(log.contains("jobs=\"17\"") && log.contains("launched=3"), "{log}");
 }
+
+#[test]
+fn without_scontrol_nothing_is_launched() {
+    let site = Site::new(Behaviour::default());
+    std::fs::remove_file(site.path("bin/scontrol")).unwrap();
+    let ran = site.run("slurm_resume", &["c5-[1-3]"]);
+    assert_eq!(ran.code, Some(78), "{}", ran.stderr);
+    assert!(site.ec2.requests().is_empty() && site.live().is_empty());
+    let path = site.path("bin/scontrol").display().to_string();
+    assert!(ran.stderr.contains(&path) && site.log("slurm_resume").contains(&path), "{}", ran.stderr);
+}
+
+#[test]
+fn r33_a_malformed_host_list_is_quoted_once() {
+    let site = Site::new(Behaviour::default());
+    let ran = site.run("slurm_resume", &["c5-[3-1]"]);
+    assert_eq!((ran.code, ran.stderr.matches("c5-[3-1]").count()), (Some(2), 1), "{}", ran.stderr);
+}

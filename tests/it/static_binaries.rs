@@ -2,14 +2,12 @@
 //! two devices, and finds EC2 by host name there.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Output};
 
 use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
+use crate::moto::Moto;
 use crate::site::program_path;
 
 const PROGRAMS: [&str; 4] = ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "slurm-ec2"];
@@ -70,59 +68,6 @@ fn moto_is_reached_by_host_name() {
     assert!(suspend.status.success(), "{}", text(&suspend));
     let found = moto.call("Action=DescribeInstances");
     assert_eq!(found.matches("<name>running</name>").count(), 0, "{found}");
-}
-
-struct Moto {
-    server: Child,
-    port: u16,
-}
-
-impl Moto {
-    fn start() -> Self {
-        let program = std::env::var_os("SLURM_EC2_MOTO_SERVER")
-            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/moto_server"), PathBuf::from);
-        assert!(program.exists(), "{} is not there: `make deps` installs it", program.display());
-        // A port that is free now; moto cannot be asked to choose one.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Command::new(program)
-            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let moto = Self { server, port };
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "moto does not listen");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        moto
-    }
-
-    /// One EC2 call by hand; the answer's text.
-    fn call(&self, form: &str) -> String {
-        let body = format!("{form}&Version=2016-11-15");
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        write!(
-            stream,
-            "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-             Authorization: AWS4-HMAC-SHA256 Credential=A/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        answer
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
 }
 
 /// Everything that is in the root.

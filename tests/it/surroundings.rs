@@ -70,15 +70,19 @@ fn no_credentials_are_told_as_such() {
 }
 
 #[test]
-fn b16_without_scontrol_the_instances_stay_and_the_next_program_tells() {
+fn b16_with_a_scontrol_that_does_not_run_the_instances_stay_and_the_next_program_tells() {
     let site = Site::new(Behaviour::default());
     site.write("slurm.conf", "ResumeTimeout=8\n");
+    // It is there and may be run, so that nothing is noticed before the launch.
     fs::remove_file(site.path("bin/scontrol")).unwrap();
+    site.write("bin/scontrol", "\u{7f}ELF");
+    fs::set_permissions(site.path("bin/scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
     assert!(ran.stderr.contains("bin_dir"), "{}", ran.stderr);
     assert_eq!((site.live().len(), site.mapping()["nodes"]["c5-1"]["unpublished"].as_bool()), (1, Some(true)));
     let stand_in = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bin/scontrol");
+    fs::remove_file(site.path("bin/scontrol")).unwrap();
     std::os::unix::fs::symlink(stand_in, site.path("bin/scontrol")).unwrap();
     assert_eq!(site.run("slurm_resume", &["c5-2"]).code, Some(0), "{}", site.log("slurm_resume"));
     assert!(site.updates().iter().any(|line| line.contains("c5-1") && line.contains("nodeaddr=")), "{:?}", site.updates());
@@ -138,7 +142,8 @@ fn r20_b20_a_broken_configuration_is_told_through_the_configured_scontrol() {
             }
         }
         let updates = site.updates();
-        assert_eq!(updates.len(), 1, "only resume has nodes that wait: {updates:?}");
+        assert_eq!(updates.len(), 2, "resume has nodes that wait, resume-fail's would stay down: {updates:?}");
+        assert_eq!(updates[1], "update nodename=c5-1,c5-2 state=power_down");
         for word in ["nodename=c5-1,c5-2", "state=power_down_force", "(Code:", "slurm-ec2.toml:"] {
             assert!(updates[0].contains(word), "{word}: {updates:?}");
         }

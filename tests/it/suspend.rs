@@ -203,3 +203,17 @@ fn f01_an_error_of_ec2_does_not_stop_the_rest() {
     assert_eq!(site.condemned(), site.live());
     assert!(site.updates().iter().any(|line| line.contains("state=power_down")), "the nodes come back all the same");
 }
+
+#[test]
+fn f01_resume_fail_brings_the_nodes_back_without_a_usable_configuration() {
+    let site = up(Behaviour::default(), "c5-[1-2]");
+    site.scontrol("state", "DOWN+CLOUD+POWERED_DOWN\n");
+    let before = site.updates().len();
+    let toml = std::fs::read_to_string(site.path("slurm-ec2.toml")).unwrap();
+    site.write("slurm-ec2.toml", &toml.replace("[launch]\n", "[launch]\nbatchsize = 3\n"));
+    let ran = site.run("slurm_resume_fail", &["c5-[1-2]"]);
+    assert_eq!(ran.code, Some(78));
+    assert!(ran.stderr.contains("batchsize"), "{}", ran.stderr);
+    let updates = &site.updates()[before..];
+    assert!(updates.iter().any(|line| line.contains("nodename=c5-1,c5-2 state=power_down")), "{updates:?}");
+}

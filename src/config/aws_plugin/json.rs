@@ -1,4 +1,5 @@
-//! Walks a JSON document: values in, typed values out, every mistake noted with its file and key (`Partitions[0].NodeGroups[2].Region`).
+//! Walks a JSON document: values in, typed values out, every mistake noted with its file and key
+//! (`Partitions[0].NodeGroups[2].Region`).
 
 use std::cell::RefCell;
 use std::path::Path;

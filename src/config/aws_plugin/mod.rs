@@ -1,5 +1,6 @@
-//! The AWS sample plugin for Slurm, version 2 (github.com/aws-samples/aws-plugin-for-slurm): its config.json and partitions.json in, the
-//! same [`Settings`] and what changes in slurm.conf out, or all mistakes. Its node names, `partition-group-0` and so on, stay.
+//! The AWS sample plugin for Slurm, version 2 (github.com/aws-samples/aws-plugin-for-slurm): its config.json and partitions.json
+//! in, the same [`Settings`] and what changes in slurm.conf out, or all mistakes. Its node names, `partition-group-0` and so on,
+//! stay.
 //!
 //! `json.rs` knows places in a document, `recipe.rs` what a node group asks of EC2. Reads nothing but the two texts.
 
@@ -124,7 +125,8 @@ fn changes(conf: &At<'_>, lines: &mut Vec<String>) {
     lines.push("What changes in slurm.conf:".to_owned());
     lines.push(format!("  ResumeProgram=/usr/bin/slurm_resume{}", was("ResumeProgram")));
     lines.push(format!("  SuspendProgram=/usr/bin/slurm_suspend{}", was("SuspendProgram")));
-    lines.push("  ResumeFailProgram=/usr/bin/slurm_resume_fail    (instead of change_state.py: take that out of cron)".to_owned());
+    lines
+        .push("  ResumeFailProgram=/usr/bin/slurm_resume_fail    (instead of change_state.py: take that out of cron)".to_owned());
     let parameters = text("SlurmctldParameters").unwrap_or_default();
     if !parameters.split(',').any(|word| word.trim() == "idle_on_node_suspend") {
         let more = if parameters.is_empty() { String::new() } else { format!(",{parameters}") };
@@ -137,7 +139,11 @@ fn changes(conf: &At<'_>, lines: &mut Vec<String>) {
     }
     lines.push("What stays:".to_owned());
     let changed = ["ResumeProgram", "SuspendProgram", "ResumeFailProgram", "SlurmctldParameters", "ResumeRate", "SuspendRate"];
-    lines.extend(pairs(object).filter(|pair| !changed.iter().any(|key| pair.starts_with(&format!("{key}=")))).map(|pair| format!("  {pair}")));
+    lines.extend(
+        pairs(object)
+            .filter(|pair| !changed.iter().any(|key| pair.starts_with(&format!("{key}="))))
+            .map(|pair| format!("  {pair}")),
+    );
 }
 
 /// partitions.json.
@@ -206,7 +212,8 @@ impl Places {
         let profile = group.get("ProfileName").and_then(|profile| profile.text().map(str::to_owned));
         let (first, at) = self.profile.get_or_insert_with(|| (profile.clone(), group.key.clone()));
         if *first != profile {
-            let shown = |profile: &Option<String>| profile.as_ref().map_or("no profile".to_owned(), |name| format!("profile {name}"));
+            let shown =
+                |profile: &Option<String>| profile.as_ref().map_or("no profile".to_owned(), |name| format!("profile {name}"));
             group.mistake(
                 format!("ProfileName: {} here, and {} in {at}", shown(&profile), shown(first)),
                 "a configuration is for one account: import the node groups of each profile by themselves",

@@ -52,7 +52,8 @@ fn launch_template(at: &At<'_>) -> LaunchTemplate {
             .map(str::to_owned)
     });
     let id = at.get("LaunchTemplateId").and_then(|id| {
-        let wrong = |text: &str| (format!("{text:?} is no launch template id"), "write lt- and its hexadecimal digits".to_owned());
+        let wrong =
+            |text: &str| (format!("{text:?} is no launch template id"), "write lt- and its hexadecimal digits".to_owned());
         id.checked(|text| if is_template_id(text) { Ok(()) } else { Err(wrong(text)) }).map(str::to_owned)
     });
     match (at.get("LaunchTemplateName").is_some(), at.get("LaunchTemplateId").is_some()) {
@@ -126,7 +127,7 @@ fn launch_overrides(group: &At<'_>, list: &At<'_>, recipe: &mut Recipe) {
         plain &= types.windows(2).all(|pair| pair[0].0 < pair[1].0 || pair[0].0 == f64::MAX);
     }
     if !plain {
-        recipe.overrides.insert("LaunchTemplateConfigs".into(), configs(group, &elements));
+        recipe.overrides.insert("LaunchTemplateConfigs".into(), configs(group, &elements, &recipe.launch_template));
         recipe.subnets.clear();
         list.note("has more than types and one price, so it is kept whole, with the subnets, under overrides");
         return;
@@ -154,7 +155,7 @@ fn number(at: &At<'_>) -> Option<f64> {
 }
 
 /// Each element in each subnet, every instance counting as one node.
-fn configs(group: &At<'_>, elements: &[At<'_>]) -> Value {
+fn configs(group: &At<'_>, elements: &[At<'_>], template: &LaunchTemplate) -> Value {
     let subnets = group.get("SubnetIds").and_then(|subnets| subnets.value.as_array()).cloned().unwrap_or_default();
     let mut overrides = Vec::new();
     for element in elements {
@@ -165,8 +166,13 @@ fn configs(group: &At<'_>, elements: &[At<'_>]) -> Value {
             overrides.push(Value::Object(one));
         }
     }
-    let template = group.get("LaunchTemplateSpecification").map_or(Value::Null, |template| template.value.clone());
-    json!([{ "LaunchTemplateSpecification": template, "Overrides": overrides }])
+    let mut specification = json!({ "Version": template.version });
+    for (key, value) in [("LaunchTemplateName", &template.name), ("LaunchTemplateId", &template.id)] {
+        if let Some(value) = value {
+            specification[key] = json!(value);
+        }
+    }
+    json!([{ "LaunchTemplateSpecification": specification, "Overrides": overrides }])
 }
 
 fn tags(list: &At<'_>) -> BTreeMap<String, String> {

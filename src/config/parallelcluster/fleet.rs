@@ -45,7 +45,8 @@ pub(crate) fn read(files: &Files, cluster: &str, launch: &LaunchPolicy) -> Fleet
     let mut fleet = Fleet { index: QueueIndex::of(&files.fleet.path), ..Fleet::default() };
     for (queue, resources) in &files.fleet.queues {
         let Value::Object(resources) = resources else {
-            let why = format!("{}: {queue} is {}, not an object of compute resources", files.fleet.path.display(), kind(resources));
+            let why =
+                format!("{}: {queue} is {}, not an object of compute resources", files.fleet.path.display(), kind(resources));
             fleet.index.insert_broken_queue(queue, why);
             continue;
         };
@@ -205,11 +206,8 @@ impl Resource<'_> {
             overrides: Map::new(),
         };
         if api == Api::CreateFleet {
-            let words = [
-                ("on-demand", Capacity::OnDemand),
-                ("spot", Capacity::Spot),
-                ("capacity-block", Capacity::CapacityBlock),
-            ];
+            let words =
+                [("on-demand", Capacity::OnDemand), ("spot", Capacity::Spot), ("capacity-block", Capacity::CapacityBlock)];
             recipe.capacity = self.word("CapacityType", &words).unwrap_or(Capacity::OnDemand);
             recipe.instance_types = types;
             recipe.subnets = self.subnets();

@@ -42,12 +42,18 @@ fn a_resource_with_mistakes_fails_its_own_nodes_with_file_and_key() {
         (changed("CapacityType", json!("ondemand")), "apple.core.CapacityType is \"ondemand\""),
         (changed("Instances", json!([])), "apple.core.Instances is missing or empty"),
         (changed("Instances", json!([{}])), "apple.core.Instances[0].InstanceType is missing"),
-        (changed("Instances", json!([{"InstanceType": "big"}])), "apple.core.Instances[0].InstanceType \"big\" is no instance type"),
+        (
+            changed("Instances", json!([{"InstanceType": "big"}])),
+            "apple.core.Instances[0].InstanceType \"big\" is no instance type",
+        ),
         (changed("Networking", Value::Null), "apple.core.Networking.SubnetIds is missing"),
         (changed("Networking", json!({"SubnetIds": "subnet-1"})), "apple.core.Networking.SubnetIds is a string, not a list"),
         (changed("Networking", json!({"SubnetIds": [1]})), "apple.core.Networking.SubnetIds[0] is a number"),
         (changed("Networking", json!({"SubnetIds": ["vpc-1"]})), "apple.core.Networking.SubnetIds[0] \"vpc-1\" is no subnet id"),
-        (changed("AllocationStrategy", json!("cheapest")), "apple.core.AllocationStrategy is \"cheapest\", which EC2 does not know"),
+        (
+            changed("AllocationStrategy", json!("cheapest")),
+            "apple.core.AllocationStrategy is \"cheapest\", which EC2 does not know",
+        ),
         (changed("MaxPrice", json!(0)), "apple.core.MaxPrice is 0; it must be above 0.001"),
         (changed("MaxPrice", json!("dear")), "apple.core.MaxPrice is no number"),
         (changed("CapacityReservationId", json!(["cr-1"])), "apple.core.CapacityReservationId is a list, not a string"),
@@ -98,7 +104,9 @@ fn a_queue_that_is_no_object_fails_alone() {
     let head = Head::new();
     head.write("fleet-config.json", &json!({"apple": [], "pear": {"core": {"Api": "run-instances"}}}).to_string());
     let settings = head.load();
-    assert!(settings.why_not("apple-dy-core-1").ends_with("fleet-config.json: apple is a list, not an object of compute resources"));
+    assert!(
+        settings.why_not("apple-dy-core-1").ends_with("fleet-config.json: apple is a list, not an object of compute resources")
+    );
     assert!(settings.group_of("pear-st-core-1").is_some());
     let why = settings.why_not("plum-dy-core-1");
     assert!(why.ends_with("fleet-config.json has no queue plum"), "{why}");
@@ -117,7 +125,9 @@ fn wrong_overrides_fail_their_own_nodes_with_file_and_key() {
     head.write("create_fleet_overrides.json", &json!({"pear-2": 7}).to_string());
     let settings = head.load();
     let why = settings.why_not("apple-dy-core-1");
-    for part in ["run_instances_overrides.json: apple.core.NoSuchParameter", "run_instances_overrides.json: apple.core.EbsOptimized"] {
+    for part in
+        ["run_instances_overrides.json: apple.core.NoSuchParameter", "run_instances_overrides.json: apple.core.EbsOptimized"]
+    {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert!(settings.why_not("apple-dy-peel-small-1").contains("apple.peel-small is a list, not an object of API parameters"));
@@ -129,7 +139,10 @@ fn wrong_overrides_fail_their_own_nodes_with_file_and_key() {
 fn overrides_for_nothing_are_warned_of() {
     let head = Head::new();
     let api = json!({"EbsOptimized": true});
-    head.write("run_instances_overrides.json", &json!({"plum": {"core": api}, "apple": {"pip": api}, "pear-2": {"mixod": api}}).to_string());
+    head.write(
+        "run_instances_overrides.json",
+        &json!({"plum": {"core": api}, "apple": {"pip": api}, "pear-2": {"mixod": api}}).to_string(),
+    );
     let settings = head.load();
     assert_eq!(settings.warnings.len(), 3, "{:?}", settings.warnings);
     for part in ["plum is no queue", "apple.pip is no compute resource", "pear-2.mixod is launched by the other API"] {
@@ -144,7 +157,11 @@ fn names_that_fit_twice_are_warned_of_and_fail() {
     let one = json!({"Api": "run-instances"});
     head.write("fleet-config.json", &json!({"a": {"b-dy-c": one, "d": one}, "a-dy-b": {"c": one}}).to_string());
     let settings = head.load();
-    assert!(settings.warnings.iter().any(|warning| warning.contains("nodes like a-dy-b-dy-c-1 cannot be launched")), "{:?}", settings.warnings);
+    assert!(
+        settings.warnings.iter().any(|warning| warning.contains("nodes like a-dy-b-dy-c-1 cannot be launched")),
+        "{:?}",
+        settings.warnings
+    );
     assert!(settings.why_not("a-dy-b-dy-c-7").contains("it can be read as queue a with compute resource b-dy-c and as"));
     assert!(settings.group_of("a-dy-d-1").is_some());
 }

@@ -67,7 +67,11 @@ impl Ini {
 
     /// The keys that are written in a section itself, with their places.
     pub(crate) fn written(&self, section: &str) -> impl Iterator<Item = (&str, Span)> {
-        self.sections.get(section).into_iter().flat_map(|section| &section.keys).map(|(key, entry)| (key.as_str(), entry.key.clone()))
+        self.sections
+            .get(section)
+            .into_iter()
+            .flat_map(|section| &section.keys)
+            .map(|(key, entry)| (key.as_str(), entry.key.clone()))
     }
 
     /// Where a key is written, in the section or in `[DEFAULT]`.
@@ -298,7 +302,8 @@ mod tests {
     /// Texts and what Python made of them: sections with values, or that it refused the file or the value.
     #[test]
     fn as_python_reads_it() {
-        let cases: Value = serde_json::from_str(include_str!("../../../tests/data/parallelcluster/ini-cases.json")).expect("JSON");
+        let cases: Value =
+            serde_json::from_str(include_str!("../../../tests/data/parallelcluster/ini-cases.json")).expect("JSON");
         let cases = cases["cases"].as_array().expect("cases");
         assert!(cases.len() > 80, "{}", cases.len());
         for case in cases {
@@ -320,7 +325,9 @@ mod tests {
                 for (key, value) in expected {
                     let got = ini.get(section, key).expect("it is there");
                     match value {
-                        Value::String(value) => assert_eq!(got.map(|found| found.text).as_deref(), Ok(value.as_str()), "{text:?}"),
+                        Value::String(value) => {
+                            assert_eq!(got.map(|found| found.text).as_deref(), Ok(value.as_str()), "{text:?}")
+                        }
                         error => assert!(got.is_err(), "Python says {error}: {text:?} {got:?}"),
                     }
                 }
@@ -367,5 +374,26 @@ mod tests {
         assert_eq!(message("z"), "[a] z has a single %");
         assert_eq!(message("w"), "[a] w refers to itself, or through more than 10 other keys");
         assert_eq!(message("v"), "[a] v has a %( without its )s");
+    }
+
+    proptest::proptest! {
+        /// Whatever a file holds: every place lies in it, and nothing panics.
+        #[test]
+        fn any_text_can_be_read(text in "([\\[\\]a-c=:%()s#; \\t\\r\\n\\\\é\u{feff}\u{a0}]|\\[a\\]\n|%\\(a\\)s){0,60}") {
+            let (ini, problems) = parse(&text);
+            for problem in problems {
+                assert!(text.get(problem.span.clone()).is_some_and(|place| !place.is_empty()), "{problem:?}");
+            }
+            for (section, found) in &ini.sections {
+                assert!(text.get(found.header.clone()).is_some());
+                for key in found.keys.keys().chain(ini.defaults.keys()) {
+                    let span = match ini.get(section, key).expect("it is there") {
+                        Ok(found) => found.span,
+                        Err(problem) => problem.span,
+                    };
+                    assert!(text.get(span).is_some(), "{section} {key}");
+                }
+            }
+        }
     }
 }

@@ -202,7 +202,9 @@ mod tests {
 
     #[test]
     fn words_for_yes_and_no_in_any_case() {
-        for (word, expected) in [("1", true), ("Yes", true), ("TRUE", true), ("on", true), ("0", false), ("nO", false), ("OFF", false)] {
+        for (word, expected) in
+            [("1", true), ("Yes", true), ("TRUE", true), ("on", true), ("0", false), ("nO", false), ("OFF", false)]
+        {
             let text = format!("[a]\nk = {word}\n");
             let file = File::new(Path::new("/c"), &text);
             assert_eq!(file.section("a").boolean("k", !expected), expected, "{word}");

@@ -120,7 +120,10 @@ mod tests {
             ("[logger_root]\nlevel = LOUD\n", "level \"LOUD\" is unknown"),
             ("[logger_root]\nhandlers = file\n[handler_file]\nclass = FileHandler\nargs = (name,)\n", "does not begin with"),
             ("[logger_root]\nhandlers = file\n[handler_file]\nclass = FileHandler\nargs = ('x.log',)\n", "no absolute path"),
-            ("[logger_root]\nhandlers = file\n[handler_file]\nclass = FileHandler\nargs = ('%(where)s',)\n", "refers to \"where\""),
+            (
+                "[logger_root]\nhandlers = file\n[handler_file]\nclass = FileHandler\nargs = ('%(where)s',)\n",
+                "refers to \"where\"",
+            ),
             ("[logger_root]\n[logger_root]\n", "twice"),
         ] {
             let error = of(text).expect_err(text);

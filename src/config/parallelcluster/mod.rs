@@ -10,6 +10,8 @@ mod fleet_tests;
 mod ini;
 mod keys;
 mod logging;
+#[cfg(test)]
+mod mistake_tests;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -41,8 +43,8 @@ const OURS: &str = "slurm_ec2";
 /// Is this text one of ParallelCluster's files?
 pub(crate) fn is_one(text: &str) -> bool {
     text.lines().any(|line| {
-        let name = line.trim().strip_prefix('[').and_then(|line| line.strip_suffix(']'));
-        name.is_some_and(|name| SECTIONS.contains(&name))
+        let behind = line.trim_start_matches('\u{feff}').trim_start().strip_prefix('[');
+        behind.and_then(|behind| behind.split_once(']')).is_some_and(|(name, _)| SECTIONS.contains(&name))
     })
 }
 
@@ -114,10 +116,16 @@ fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Set
     }
     surroundings(place, &mut settings, &mut mistakes);
     if has_resume {
+        let mut path = |key, usual| located(keys.path_or(key, usual), place, &mut settings.warnings);
+        let (fleet, run_instances, create_fleet) = (
+            path("fleet_config_file", FLEET_CONFIG),
+            path("run_instances_overrides", RUN_INSTANCES_OVERRIDES),
+            path("create_fleet_overrides", CREATE_FLEET_OVERRIDES),
+        );
         let files = Files {
-            fleet: queues(&keys, "fleet_config_file", FLEET_CONFIG, true, &mut mistakes),
-            run_instances: queues(&keys, "run_instances_overrides", RUN_INSTANCES_OVERRIDES, false, &mut mistakes),
-            create_fleet: queues(&keys, "create_fleet_overrides", CREATE_FLEET_OVERRIDES, false, &mut mistakes),
+            fleet: queues(&keys, "fleet_config_file", fleet, true, &mut mistakes),
+            run_instances: queues(&keys, "run_instances_overrides", run_instances, false, &mut mistakes),
+            create_fleet: queues(&keys, "create_fleet_overrides", create_fleet, false, &mut mistakes),
         };
         let fleet = fleet::read(&files, &settings.cluster, &sections::launch_policy(&keys, &settings));
         settings.groups = fleet.groups;
@@ -166,9 +174,19 @@ fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec
     }
 }
 
+/// Where a JSON file is: in a copy of the folder perhaps beside the file that names it.
+fn located(path: PathBuf, place: &Place, warnings: &mut Vec<String>) -> PathBuf {
+    let Some(name) = path.file_name().filter(|_| place.is_copy && !path.exists()) else { return path };
+    let beside = place.path.with_file_name(name);
+    if !beside.exists() {
+        return path;
+    }
+    warnings.push(format!("{} is not there; {} is taken", path.display(), beside.display()));
+    beside
+}
+
 /// A JSON file of queues; empty when it is not there and need not be, and after a mistake.
-fn queues(keys: &Keys<'_>, key: &str, usual: &str, required: bool, mistakes: &mut Vec<Mistake>) -> Queues {
-    let path: PathBuf = keys.path_or(key, usual);
+fn queues(keys: &Keys<'_>, key: &str, path: PathBuf, required: bool, mistakes: &mut Vec<Mistake>) -> Queues {
     let nothing = Queues { path: path.clone(), queues: serde_json::Map::new() };
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
@@ -183,7 +201,11 @@ fn queues(keys: &Keys<'_>, key: &str, usual: &str, required: bool, mistakes: &mu
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Object(queues)) => Queues { queues, ..nothing },
         Ok(_) => {
-            mistakes.push(source.cite(0..0, format!("{key} is no object of queues"), "write { \"queue\": { \"compute-resource\": { } } }"));
+            mistakes.push(source.cite(
+                0..0,
+                format!("{key} is no object of queues"),
+                "write { \"queue\": { \"compute-resource\": { } } }",
+            ));
             nothing
         }
         Err(error) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::keys::Keys;
 use crate::config::checks::{
-    Complaint, check_domain, check_host, check_instance_id, check_ip, check_name, check_region, check_table, check_url, check_zone,
+    check_domain, check_host, check_instance_id, check_ip, check_name, check_region, check_table, check_url, check_zone,
 };
 use crate::config::sections_launch::built_in_policy;
 use crate::config::settings::{Dns, LogFormat, NodeAddress, NodeTable, ParallelCluster, PublishSettings, Settings, StoreKind};
@@ -50,7 +50,8 @@ pub(crate) fn resume(keys: &Keys<'_>, settings: &mut Settings) {
     settings.run.address_timeout = keys.seconds("instance_info_retrieval_timeout", 90, 1..=DAY);
     let batch = size(keys.integer("terminate_max_batch_size", 1000, 1..=1_000_000));
     if batch > MAX_TERMINATE {
-        let text = format!("terminate_max_batch_size {batch} is cut to {MAX_TERMINATE}: TerminateInstances takes no more at once");
+        let text =
+            format!("terminate_max_batch_size {batch} is cut to {MAX_TERMINATE}: TerminateInstances takes no more at once");
         settings.warnings.push(text);
     }
     settings.run.terminate_batch_size = batch.min(MAX_TERMINATE);
@@ -116,7 +117,8 @@ fn store(keys: &Keys<'_>, settings: &mut Settings) {
 
 /// `NONE`, or a proxy with or without `http://`, as botocore takes it.
 fn proxy(keys: &Keys<'_>) -> Option<String> {
-    let whole = |text: &str| if text.contains("://") { text.to_owned() } else { format!("http://{}", text.trim_start_matches("//")) };
+    let whole =
+        |text: &str| if text.contains("://") { text.to_owned() } else { format!("http://{}", text.trim_start_matches("//")) };
     let is_none = |text: &str| text.eq_ignore_ascii_case("none");
     let check = |text: &str| if is_none(text) { Ok(()) } else { check_url(&whole(text)) };
     keys.text("proxy", check).filter(|text| !is_none(text)).map(|text| whole(&text))
@@ -143,7 +145,7 @@ fn publish(keys: &Keys<'_>, address: &mut NodeAddress, warnings: &mut Vec<String
         head_node_private_ip: keys.required("head_node_private_ip", "10.0.0.10", check_ip),
         head_node_hostname: keys.required("head_node_hostname", "ip-10-0-0-10.eu-west-1.compute.internal", check_host),
     };
-    let zone = keys.text("hosted_zone", zone);
+    let zone = keys.text("hosted_zone", |text| check_zone(bare(text)));
     let domain = keys.text("dns_domain", check_domain);
     let (has_zone, has_domain) = (keys.is_set("hosted_zone"), keys.is_set("dns_domain"));
     if has_zone != has_domain {
@@ -157,13 +159,13 @@ fn publish(keys: &Keys<'_>, address: &mut NodeAddress, warnings: &mut Vec<String
         return PublishSettings { batch_size, node_table: None, dns: None, hostname: false };
     }
     *address = NodeAddress::Scontrol;
-    let dns = zone.zip(domain).map(|(hosted_zone, domain)| Dns { hosted_zone, domain });
+    let dns = zone.zip(domain).map(|(zone, domain)| Dns { hosted_zone: bare(&zone).to_owned(), domain });
     PublishSettings { batch_size, node_table: Some(table), dns, hostname }
 }
 
-/// The SDK of the package takes the id with its path as well.
-fn zone(text: &str) -> Result<(), Complaint> {
-    check_zone(text.trim_start_matches("/hostedzone/"))
+/// The SDK of the package takes a zone's id with its path as well.
+fn bare(zone: &str) -> &str {
+    zone.strip_prefix("/hostedzone/").unwrap_or(zone)
 }
 
 fn size(number: u64) -> usize {

@@ -79,7 +79,7 @@ pub(crate) struct Order {
 /// What became of an order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Answer {
-    /// All instances that exist because of it. One that is not usable or has no private address counts as missing: it is released.
+    /// All instances that exist because of it. One that is not usable or has no private address counts as missing: it goes.
     pub(crate) instances: Vec<Instance>,
     /// Why there are fewer than asked. `None` (or the catch-all code) where EC2 gave no code.
     pub(crate) failure: Option<Failure>,
@@ -254,6 +254,7 @@ impl Scaling {
     }
 
     /// Instances lie here that are neither assigned nor released.
+    #[cfg(test)]
     pub(crate) fn holds_instances(&self) -> bool {
         self.held > 0
     }

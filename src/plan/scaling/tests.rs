@@ -29,7 +29,7 @@ fn codes_of(round: &super::Round) -> Vec<(&str, &str, ErrorClass)> {
 }
 
 #[test]
-fn what_does_not_depend_on_each_other_goes_out_at_once() {
+fn b52_what_does_not_depend_on_each_other_goes_out_at_once() {
     let groups = groups(&["a", "b"], 2, ALL);
     let nodes = ["a-1", "a-2", "a-3", "b-1", "b-2", "b-9"];
     let jobs: [(u64, &[&str]); 2] = [(7, &["a-1", "a-2", "a-3", "b-1", "b-2"]), (8, &["b-9"])];
@@ -88,7 +88,7 @@ fn best_effort_publishes_each_batch_as_it_comes() {
 }
 
 #[test]
-fn r13_a_node_that_fails_first_and_is_launched_for_another_job_is_not_failed() {
+fn b55_r13_a_node_that_fails_first_and_is_launched_for_another_job_is_not_failed() {
     let groups = groups(&["a"], 9, ALL);
     let nodes = ["a-1", "a-2"];
     let jobs: [(u64, &[&str]); 2] = [(1, &["a-1"]), (2, &["a-1", "a-2"])];
@@ -136,7 +136,7 @@ fn r12_one_of_two_types_has_no_capacity() {
 }
 
 #[test]
-fn r08_codes_go_with_what_failed() {
+fn b53_r08_codes_go_with_what_failed() {
     // The first batch fails, the second works: the second's nodes are backed, the first's have the code.
     let groups = groups(&["a"], 2, BEST);
     let nodes = ["a-1", "a-2", "a-3", "a-4"];
@@ -236,7 +236,7 @@ fn batches_are_units_by_themselves_with_their_groups_strategy() {
 }
 
 #[test]
-fn giving_up_keeps_what_serves_a_unit_and_releases_the_rest() {
+fn b56_giving_up_keeps_what_serves_a_unit_and_releases_the_rest() {
     let groups = groups(&["a", "b"], 9, ALL);
     let nodes = ["a-1", "a-2", "b-1", "b-2", "a-3", "a-4"];
     let jobs: [(u64, &[&str]); 2] = [(1, &["a-1", "a-2", "b-1", "b-2"]), (2, &["a-3", "a-4"])];

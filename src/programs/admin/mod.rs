@@ -1,6 +1,7 @@
 //! `slurm-ec2`: one place for an admin to look and to debug.
 
 mod check;
+mod import;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +58,11 @@ enum Command {
     },
     /// Report all mistakes of the configuration, and what slurm.conf lacks for it
     Check,
+    /// Print a configuration that means the same as another system's files
+    Import {
+        #[command(subcommand)]
+        from: import::From,
+    },
 }
 
 /// The program.
@@ -86,6 +92,7 @@ fn run(args: Args, env: &Environment) -> Exit {
             Ok(settings) => check::check(&settings, env),
             Err(exit) => exit,
         },
+        Command::Import { from } => import::import(&from, env),
     }
 }
 

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::TableStore;
 use super::codec::{self, Fields};
 use super::items::{Act, Item, Transaction};
 use super::plan::{self, There, Wanted};
 use super::records::{self, Journal};
-use super::TableStore;
 use crate::aws::again::Pauses;
 use crate::model::time::Timestamp;
 use crate::store::atomic::random_hex;
@@ -33,32 +33,39 @@ struct Own(BTreeMap<String, Written>);
 struct Written {
     /// What was there before the change; `None` = nothing.
     old: Option<Item>,
-    /// The revision it was written with; `None` = removed.
-    rev: Option<String>,
+    /// The revisions it may have been written with, the last one last; `None` = removed.
+    revs: Vec<Option<String>>,
 }
 
 impl Own {
-    /// Takes what was written.
-    fn note(&mut self, there: &BTreeMap<String, Item>, transaction: &Transaction) {
+    /// Takes what was written; `done` = certainly, else perhaps (an answer that was lost, and a repetition that came too late):
+    /// then the next look tells, since no revision is given twice.
+    fn note(&mut self, there: &BTreeMap<String, Item>, transaction: &Transaction, done: bool) {
         for write in transaction {
             let rev = match &write.act {
                 Act::Put(item) => Some(item.rev.clone()),
-                Act::Delete => None,
-                Act::Check => continue,
+                Act::Delete if done => None,
+                // That it is gone does not tell who removed it.
+                Act::Delete | Act::Check => continue,
             };
-            match self.0.get_mut(&write.name) {
-                Some(written) => written.rev = rev,
-                None => {
-                    let old = there.get(&write.name).cloned();
-                    self.0.insert(write.name.clone(), Written { old, rev });
-                }
-            }
+            let new = || Written { old: there.get(&write.name).cloned(), revs: Vec::new() };
+            self.0.entry(write.name.clone()).or_insert_with(new).revs.push(rev);
         }
     }
 
     /// Forgets what somebody else has written since.
     fn forget_touched(&mut self, there: &BTreeMap<String, Item>) {
-        self.0.retain(|name, written| there.get(name).map(|item| &item.rev) == written.rev.as_ref());
+        self.0.retain(|name, written| {
+            let now = there.get(name).map(|item| item.rev.clone());
+            let ours = written.revs.contains(&now);
+            written.revs = vec![now];
+            ours
+        });
+    }
+
+    /// The revision that an item was last written with.
+    fn rev(&self, name: &str) -> Option<String> {
+        self.0.get(name)?.revs.last()?.clone()
     }
 
     /// The items as they would be without this change.
@@ -102,8 +109,7 @@ impl TableStore {
             let record = self.record_items(&draft, &there, &own)?;
             let written: Vec<String> = own.0.keys().filter(|name| codec::is_of_record(name)).cloned().collect();
             let mapping = self.content(&there)?.mapping;
-            let wanted =
-                Wanted { mapping: &draft.mapping, record: &record, written: &written, begin: begin && value.is_some() };
+            let wanted = Wanted { mapping: &draft.mapping, record: &record, written: &written, begin: begin && value.is_some() };
             let random = random_hex(4).map_err(|source| self.io("make a random id for", source))?;
             let mut count = 0;
             let mut rev = || {
@@ -114,7 +120,7 @@ impl TableStore {
             if self.write(stages, &there, &mut own, until)? {
                 let Some(value) = value else { return Ok(None) };
                 let journal = draft.record.map(|(header, events)| {
-                    let rev = own.0.get(&codec::header_name(&header.launch)).and_then(|written| written.rev.clone());
+                    let rev = own.rev(&codec::header_name(&header.launch));
                     let names = record.into_iter().map(|(name, _)| name).collect();
                     Journal::new(self, &header.launch, rev.unwrap_or_default(), u32::from(!events.is_empty()), names)
                 });
@@ -159,8 +165,10 @@ impl TableStore {
             let mut failed = None;
             for (transaction, answer) in stage.iter().zip(answers) {
                 match answer {
-                    Ok(true) => own.note(there, transaction),
-                    Ok(false) => all = false,
+                    Ok(done) => {
+                        own.note(there, transaction, done);
+                        all &= done;
+                    }
                     Err(error) => failed = Some(error),
                 }
             }

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::worker::Worker;
 use crate::aws::error::AwsError;
-use crate::dynamodb::items::ACTIONS;
-pub(super) use crate::dynamodb::items::{Act, Expect, Item, Write};
-use crate::dynamodb::items::Partition;
 use crate::dynamodb::SERVICE;
+use crate::dynamodb::items::ACTIONS;
+use crate::dynamodb::items::Partition;
+pub(super) use crate::dynamodb::items::{Act, Expect, Item, Write};
 use crate::store::atomic::random_hex;
 
 /// Written whole or not at all, and only if every expectation in it holds.
@@ -52,6 +52,9 @@ impl Items for Remote {
     }
 
     fn write(&self, transactions: Vec<Transaction>, until: Instant) -> Vec<Result<bool, AwsError>> {
+        if transactions.is_empty() {
+            return Vec::new();
+        }
         let late = || Err(AwsError::late(SERVICE, "TransactWriteItems"));
         let nothing: Vec<_> = transactions.iter().map(|_| late()).collect();
         let mut with_tokens = Vec::with_capacity(transactions.len());

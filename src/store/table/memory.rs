@@ -55,9 +55,9 @@ impl Table {
         self.moved.notify_all();
     }
 
-    pub(super) fn end(&self, who: usize) {
-        self.turns.lock().unwrap().ended.insert(who);
-        self.moved.notify_all();
+    /// Ends `who`'s turns when it is dropped, by a panic too.
+    pub(super) fn ends(&self, who: usize) -> impl Drop + '_ {
+        Ends { table: self, who }
     }
 
     pub(super) fn items(&self) -> BTreeMap<String, Item> {
@@ -119,6 +119,20 @@ impl Table {
     }
 }
 
+struct Ends<'a> {
+    table: &'a Table,
+    who: usize,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut turns) = self.table.turns.lock() {
+            turns.ended.insert(self.who);
+        }
+        self.table.moved.notify_all();
+    }
+}
+
 /// Mapped instances with the number of their nodes, and condemned ones.
 fn instances(items: &BTreeMap<String, Item>) -> (BTreeMap<String, u32>, BTreeSet<String>) {
     let mut mapped = BTreeMap::new();
@@ -144,6 +158,8 @@ pub(super) struct Handle {
     done: Mutex<usize>,
     /// Dead once so many transactions were carried out.
     killed_after: Option<usize>,
+    /// The answer to this transaction is lost, and its repetition refused.
+    lost: Option<usize>,
 }
 
 impl fmt::Debug for Handle {
@@ -155,7 +171,7 @@ impl fmt::Debug for Handle {
 impl Handle {
     pub(super) fn new(table: &Arc<Table>) -> Self {
         let (before, done) = (Mutex::new(None), Mutex::new(0));
-        Self { table: Arc::clone(table), who: 0, actions: 4, before, done, killed_after: None }
+        Self { table: Arc::clone(table), who: 0, actions: 4, before, done, killed_after: None, lost: None }
     }
 
     pub(super) fn who(self, who: usize) -> Self {
@@ -164,6 +180,10 @@ impl Handle {
 
     pub(super) fn killed_after(self, transactions: usize) -> Self {
         Self { killed_after: Some(transactions), ..self }
+    }
+
+    pub(super) fn lost(self, transaction: usize) -> Self {
+        Self { lost: Some(transaction), ..self }
     }
 
     pub(super) fn before(self, hook: impl FnMut(usize) + Send + 'static) -> Self {
@@ -208,7 +228,7 @@ impl Items for Handle {
             self.table.turn(self.who);
             let answer = self.table.carry_out(&transaction);
             *self.done.lock().unwrap() += 1;
-            Ok(answer)
+            Ok(answer && self.lost != Some(number))
         };
         transactions.into_iter().map(one).collect()
     }

@@ -97,10 +97,8 @@ fn units(there: There<'_>, wanted: &Mapping, rev: &mut dyn FnMut() -> String) ->
         .filter(|(_, old, new)| old != new)
         .map(|(node, _, new)| (node, new))
         .collect();
-    let freed_from: BTreeMap<&str, &str> = changed
-        .keys()
-        .filter_map(|node| Some((there.mapping.nodes.get(*node)?.instance_id.as_deref()?, *node)))
-        .collect();
+    let freed_from: BTreeMap<&str, &str> =
+        changed.keys().filter_map(|node| Some((there.mapping.nodes.get(*node)?.instance_id.as_deref()?, *node))).collect();
     let condemned: Vec<(&String, &Condemned)> =
         wanted.condemned.iter().filter(|(id, condemned)| there.mapping.condemned.get(*id) != Some(*condemned)).collect();
     // By the node, or by the instance where no node is known.

@@ -180,8 +180,8 @@ impl TableStore {
                 litter.extend(sweep(launch, items, self.items.actions()));
                 continue;
             };
-            let read = codec::header(launch, header)
-                .and_then(|(head, recoverer)| Ok((codec::found(launch, items, head)?, recoverer)));
+            let read =
+                codec::header(launch, header).and_then(|(head, recoverer)| Ok((codec::found(launch, items, head)?, recoverer)));
             match read {
                 Err(why) => {
                     let name = format!("{} of table {}", codec::header_name(launch), self.table);

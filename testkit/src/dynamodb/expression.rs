@@ -173,7 +173,8 @@ impl<'a> Reader<'a> {
         if self.peek().starts_with(':') {
             let name = self.next();
             let value = self.values.get(&name).cloned();
-            let unknown = || Failure::validation(format!("An expression attribute value used in expression is not defined: {name}"));
+            let unknown =
+                || Failure::validation(format!("An expression attribute value used in expression is not defined: {name}"));
             return value.map(Some).ok_or_else(unknown);
         }
         if self.takes("size") {
@@ -342,7 +343,8 @@ mod tests {
 
     #[test]
     fn updates() {
-        let made = update("SET #d.#s = :c, rev = rev + :ten, n = if_not_exists(n, :ten) REMOVE Id ADD hits :ten", &input(), &item());
+        let made =
+            update("SET #d.#s = :c, rev = rev + :ten, n = if_not_exists(n, :ten) REMOVE Id ADD hits :ten", &input(), &item());
         let made = made.unwrap();
         let expected = json!({"rev": {"N": "19"}, "n": {"N": "10"}, "hits": {"N": "10"}, "Data": {"M": {"status": {"S": "c5"}}}});
         assert_eq!(Value::Object(made), expected);

@@ -6,6 +6,8 @@
 mod actions;
 mod expression;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -128,7 +130,9 @@ pub(crate) struct DynamoDb {
 impl DynamoDb {
     fn table(&mut self, name: &str) -> Result<&mut Table, Failure> {
         let found = self.tables.iter_mut().find(|table| table.name == name);
-        found.ok_or_else(|| Failure::new("ResourceNotFoundException", format!("Requested resource not found: Table: {name} not found")))
+        found.ok_or_else(|| {
+            Failure::new("ResourceNotFoundException", format!("Requested resource not found: Table: {name} not found"))
+        })
     }
 
     /// Is this item one of those that a batch call leaves out?

@@ -70,7 +70,9 @@ impl Table {
         };
         let parts = self.key_names().map(part).collect::<Result<Vec<_>, _>>()?;
         if let Some(empty) = parts.iter().find(|value| value.get("S").and_then(Value::as_str) == Some("")) {
-            return Err(Failure::validation(format!("The AttributeValue for a key attribute cannot contain an empty string value: {empty}")));
+            return Err(Failure::validation(format!(
+                "The AttributeValue for a key attribute cannot contain an empty string value: {empty}"
+            )));
         }
         Ok(Key(parts.into_iter().filter_map(Part::of).collect()))
     }

@@ -236,7 +236,11 @@ fn changes(body: &str) -> Result<Vec<(String, Record)>, Fault> {
             let values: Vec<String> = values.map(|(value, _)| value.to_owned()).collect();
             let kind = part(change, "Type").ok_or_else(|| invalid("no Type"))?;
             if values.is_empty() || values.iter().any(|value| value.parse::<std::net::Ipv4Addr>().is_err()) {
-                return Err((400, "InvalidChangeBatch", format!("[Invalid Resource Record: FATAL problem: ARRDATAIllegalIPv4Address in {name}]")));
+                return Err((
+                    400,
+                    "InvalidChangeBatch",
+                    format!("[Invalid Resource Record: FATAL problem: ARRDATAIllegalIPv4Address in {name}]"),
+                ));
             }
             Ok((name, Record { kind, ttl, values }))
         })

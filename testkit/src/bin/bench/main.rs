@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "a bench starts programs, and makes the files they read")]
 
 mod measure;
+mod parallelcluster;
 mod resume;
 mod site;
 mod table;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use measure::{Cost, SoFar};
 use table::{Table, median, mib, ms, target};
 
-const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [start] [hostlist] [resume]\n\n\
+const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [start] [hostlist] [resume] [parallelcluster]\n\n\
     Prints tables of times; without a name of a table, all of them.\n\
     --bin-dir DIR    where the programs are (else $SLURM_EC2_BIN_DIR, else the release build)\n\
     --runs N         runs of each measurement, 5 by default; the median counts\n\
@@ -70,7 +71,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--bin-dir" => options.programs = PathBuf::from(value()?),
             "--runs" => options.runs = number(value()?)?,
             "--largest" => options.largest = number(value()?)?,
-            "start" | "hostlist" | "resume" => options.tables.push(argument),
+            "start" | "hostlist" | "resume" | "parallelcluster" => options.tables.push(argument),
             _ => return Err(format!("{argument:?} is neither an option nor a table\n\n{USAGE}")),
         }
     }
@@ -90,6 +91,9 @@ fn bench(options: &Options) -> Result<(), String> {
     }
     if wanted("resume") {
         say(&resume::table(&options.programs, options.runs, options.largest, &mut note)?.to_string());
+    }
+    if wanted("parallelcluster") {
+        say(&parallelcluster::table(&options.programs, options.runs, options.largest, &mut note)?.to_string());
     }
     Ok(())
 }

@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::measure::{self, Running};
+
+/// ParallelCluster's table of nodes.
+pub(crate) const NODE_TABLE: &str = "parallelcluster-slurm-hpc";
 
 pub(crate) struct Site {
     dir: PathBuf,
@@ -15,6 +19,23 @@ pub(crate) struct Site {
 impl Site {
     /// `nodes` nodes, evenly in `groups` groups that are named q0, q1, … ; everything else by the program's own defaults.
     pub(crate) fn new(ec2_url: &str, nodes: usize, groups: usize, bucket: bool) -> Result<Self, String> {
+        Self::with(nodes, groups, |site, lists| site.configuration(ec2_url, lists, bucket))
+    }
+
+    /// The same on a ParallelCluster head node whose clustermgtd is alive: all-or-nothing by job, 500 nodes in a launch call and in
+    /// a step of assignment, and its table of nodes; without the bucket and without DNS.
+    pub(crate) fn parallelcluster(ec2_url: &str, dynamodb_url: &str, nodes: usize, groups: usize) -> Result<Self, String> {
+        let site = Self::with(nodes, groups, |site, lists| site.parallelcluster_configuration(ec2_url, dynamodb_url, lists))?;
+        let now = Command::new("date")
+            .args(["-u", "+%Y-%m-%d %H:%M:%S.%6N+0000"])
+            .output()
+            .map_err(|error| format!("date: {error}"))?;
+        let now = String::from_utf8_lossy(&now.stdout).trim().to_owned();
+        fs::write(site.dir.join("clustermgtd_heartbeat"), now).map_err(|error| format!("the heartbeat: {error}"))?;
+        Ok(site)
+    }
+
+    fn with(nodes: usize, groups: usize, configuration: impl FnOnce(&Self, &[String]) -> String) -> Result<Self, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("slurm-ec2-bench-{}-{number}", std::process::id()));
@@ -22,18 +43,18 @@ impl Site {
         let each = nodes / groups;
         let lists: Vec<String> = (0..groups).map(|group| format!("q{group}-dy-c5large-[1-{each}]")).collect();
         let site = Site { dir, hostlist: lists.join(",") };
-        site.fill(ec2_url, &lists, bucket).map_err(|error| format!("{}: {error}", site.dir.display()))?;
+        site.fill(&lists, &configuration(&site, &lists)).map_err(|error| format!("{}: {error}", site.dir.display()))?;
         Ok(site)
     }
 
-    fn fill(&self, ec2_url: &str, lists: &[String], bucket: bool) -> std::io::Result<()> {
+    fn fill(&self, lists: &[String], configuration: &str) -> std::io::Result<()> {
         fs::create_dir(self.dir.join("bin"))?;
         std::os::unix::fs::symlink(repository().join("tests/bin/scontrol"), self.dir.join("bin/scontrol"))?;
         let slurm_conf = "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=600\nSuspendTimeout=120\n";
         fs::write(self.dir.join("slurm.conf"), slurm_conf)?;
         let keys = "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n";
         fs::write(self.dir.join("credentials"), keys)?;
-        fs::write(self.dir.join("slurm-ec2.toml"), self.configuration(ec2_url, lists, bucket))?;
+        fs::write(self.dir.join("slurm-ec2.toml"), configuration)?;
         fs::write(self.dir.join("resume.json"), resume_file(lists))
     }
 
@@ -50,6 +71,28 @@ impl Site {
         }
         for (number, nodes) in lists.iter().enumerate() {
             let _ = write!(text, "[[group]]\nname = \"q{number}\"\nnodes = \"{nodes}\"\nlaunch_template = \"hpc-q{number}\"\n");
+        }
+        text
+    }
+
+    fn parallelcluster_configuration(&self, ec2_url: &str, dynamodb_url: &str, lists: &[String]) -> String {
+        let root = self.dir.display();
+        let mut text = format!(
+            "cluster = \"hpc\"\nregion = \"eu-west-1\"\n\
+             [aws]\nendpoint_url = \"{ec2_url}\"\ndynamodb_endpoint_url = \"{dynamodb_url}\"\ncredentials_file = \"{root}/credentials\"\n\
+             [slurm]\nbin_dir = \"{root}/bin\"\nconf = \"{root}/slurm.conf\"\n\
+             [state]\ndir = \"{root}/state\"\n[log]\ndir = \"{root}/log\"\n\
+             [launch]\nrequest_bucket = \"off\"\nscale_by = \"job\"\nstrategy = \"all-or-nothing\"\nbatch_size = 500\n\
+             [publish]\nbatch_size = 500\n\
+             [node_table]\ntable = \"{NODE_TABLE}\"\nhead_node_private_ip = \"10.40.0.17\"\nhead_node_hostname = \"head\"\n\
+             [parallelcluster]\nheartbeat = \"{root}/clustermgtd_heartbeat\"\n"
+        );
+        for number in 0..lists.len() {
+            let _ = write!(
+                text,
+                "[[group]]\nname = \"q{number}.c5large\"\nqueue = \"q{number}\"\ncompute_resource = \"c5large\"\n\
+                 launch_template = \"hpc-q{number}-c5large\"\ncapacity = \"template\"\n"
+            );
         }
         text
     }

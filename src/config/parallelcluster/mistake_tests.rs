@@ -1,0 +1,127 @@
+//! Every mistake that ParallelCluster's INI files can hold, and what is left of a file that is refused.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::fs;
+
+use super::tests::{Head, RESUME, SUSPEND};
+use crate::config::settings::LogFormat;
+use crate::config::source::{Place, as_far_as_it_goes};
+
+const CLUSTERMGTD: &str = include_str!("../../../tests/data/parallelcluster/parallelcluster_clustermgtd.conf");
+
+#[test]
+fn mistakes_in_our_own_section() {
+    let head = Head::new();
+    let wrong = |lines: &str| {
+        head.resume(&format!("{RESUME}[slurm_ec2]\n{lines}\n"));
+        head.mistakes("slurm_resume", "parallelcluster_slurm_resume.conf").join("\n")
+    };
+    for (lines, part) in [
+        ("statedir = /srv", "[slurm_ec2] statedir is unknown | write state_dir"),
+        ("deadline = 241", "[slurm_ec2] deadline is 241; it must be from 1 to 240"),
+        ("mapping_store = dynamodb", "[slurm_ec2] mapping_table is missing"),
+        ("mapping_store = s3", "[slurm_ec2] mapping_store is \"s3\" | write \"file\" or \"dynamodb\""),
+        ("mapping_table = some-table", "[slurm_ec2] mapping_table is for mapping_store = dynamodb"),
+        ("mapping_store = dynamodb\nmapping_table = parallelcluster-slurm-orchard", "is the same as dynamodb_table"),
+        ("state_dir = state", "[slurm_ec2] state_dir \"state\" is no absolute path"),
+    ] {
+        let found = wrong(lines);
+        assert!(found.contains(part), "{lines}: {found}");
+    }
+    // One place for it: the programs would disagree.
+    head.resume(RESUME);
+    head.write("parallelcluster_slurm_suspend.conf", &format!("{SUSPEND}[slurm_ec2]\nstate_dir = /elsewhere\n"));
+    let found = head.mistakes("slurm_suspend", "parallelcluster_slurm_suspend.conf");
+    assert!(found[0].contains("section [slurm_ec2] is not read here | move it to "), "{found:?}");
+}
+
+#[test]
+fn all_mistakes_at_once_with_file_line_section_and_key() {
+    let head = Head::new();
+    head.write("f.json", "{\"apple\": {\n  \"core\": }\n}");
+    head.write("o.json", "[]");
+    let root = head.dir.path().display();
+    head.write(
+        "parallelcluster_slurm_resume.conf",
+        &format!(
+            "[slurm_resume]\ncluster_name = or chard\nregion = eu-central-1a\nproxy = ftp://x\ndynamodb_table = t\n\
+             hosted_zone = z 1\ndns_domain = a..b\nuse_private_hostname = maybe\nhead_node_private_ip = ten\nboto3_retry = 1.5\n\
+             head_node_hostname =\nlaunch_max_batch_size = 0\nterminate_max_batch_size = -1\nclustermgtd_timeout = soon\n\
+             instance_id = me\nlogging_config = here\nfleet_config_file = {root}/f.json\n\
+             run_instances_overrides = {root}/o.json\ncreate_fleet_overrides = {root}\nscaling_strategy = 100%\n"
+        ),
+    );
+    let found = head.mistakes("slurm_resume", "parallelcluster_slurm_resume.conf");
+    let expected = [
+        ("slurm_resume.conf:1", "[slurm_resume] clustermgtd_heartbeat_file_path is missing"),
+        ("slurm_resume.conf:2", "[slurm_resume] cluster_name \"or chard\" holds ' '"),
+        ("slurm_resume.conf:3", "[slurm_resume] region \"eu-central-1a\" is an availability zone"),
+        ("slurm_resume.conf:4", "[slurm_resume] proxy does not begin with http://"),
+        ("slurm_resume.conf:5", "[slurm_resume] dynamodb_table \"t\" cannot be a table's name"),
+        ("slurm_resume.conf:6", "[slurm_resume] hosted_zone \"z 1\" is no zone id"),
+        ("slurm_resume.conf:7", "[slurm_resume] dns_domain \"a..b\" is no domain"),
+        ("slurm_resume.conf:8", "[slurm_resume] use_private_hostname is \"maybe\", neither yes nor no"),
+        ("slurm_resume.conf:9", "[slurm_resume] head_node_private_ip \"ten\" is no IP address"),
+        ("slurm_resume.conf:10", "[slurm_resume] boto3_retry is \"1.5\", which is no whole number"),
+        ("slurm_resume.conf:11", "[slurm_resume] head_node_hostname is empty"),
+        ("slurm_resume.conf:12", "[slurm_resume] launch_max_batch_size is 0; it must be from 1 to 10000"),
+        ("slurm_resume.conf:13", "[slurm_resume] terminate_max_batch_size is -1;"),
+        ("slurm_resume.conf:14", "[slurm_resume] clustermgtd_timeout is \"soon\""),
+        ("slurm_resume.conf:15", "[slurm_resume] instance_id \"me\" is no instance id"),
+        ("slurm_resume.conf:16", "[slurm_resume] logging_config \"here\" is no absolute path"),
+        ("slurm_resume.conf:19", "[slurm_resume] create_fleet_overrides "),
+        ("slurm_resume.conf:20", "[slurm_resume] scaling_strategy has a single %"),
+        ("f.json:2", "fleet_config_file is no JSON: expected value"),
+        ("o.json:1", "run_instances_overrides is no object of queues"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, (place, part)) in found.iter().zip(expected) {
+        assert!(found.contains(&format!("{place}:")) && found.contains(part), "{part}: {found}");
+    }
+}
+
+#[test]
+fn files_that_are_missing() {
+    let head = Head::new();
+    fs::remove_file(head.path("fleet-config.json")).unwrap();
+    let found = head.mistakes("slurm_resume", "parallelcluster_slurm_resume.conf");
+    assert!(
+        found[0].contains("[slurm_resume] fleet_config_file ") && found[0].contains("cannot be read: No such file"),
+        "{found:?}"
+    );
+    // Overrides need not be there.
+    let head = Head::new();
+    fs::remove_file(head.path("run_instances_overrides.json")).unwrap();
+    fs::remove_file(head.path("create_fleet_overrides.json")).unwrap();
+    assert!(head.load().groups.iter().all(|group| group.recipe.overrides.is_empty()));
+    // slurm_suspend's own file says next to nothing.
+    fs::remove_file(head.path("parallelcluster_slurm_resume.conf")).unwrap();
+    let found = head.mistakes("slurm_suspend", "parallelcluster_slurm_suspend.conf");
+    assert!(found[0].starts_with("parallelcluster_slurm_suspend.conf:1: everything but the heartbeat is in"), "{found:?}");
+    head.write("parallelcluster_clustermgtd.conf", CLUSTERMGTD);
+    let found = head.mistakes("slurm_resume", "parallelcluster_clustermgtd.conf");
+    assert!(found[0].contains("there is no section [slurm_resume]"), "{found:?}");
+}
+
+#[test]
+fn what_a_refused_file_still_says() {
+    let head = Head::new();
+    head.resume(&format!("{}[slurm_ec2]\nlog_dir = /srv/log\n", RESUME.replace("region = eu-central-1", "region =")));
+    let place = Place { slurm_bin_dir: Some("/sw/bin".into()), ..head.place("parallelcluster_slurm_resume.conf") };
+    let settings = as_far_as_it_goes("slurm_resume", &place);
+    assert_eq!((settings.slurm.bin_dir, settings.log.dir), ("/sw/bin".into(), "/srv/log".into()));
+    // Not even there, but its name tells the kind.
+    let missing = Place { path: head.path("parallelcluster_x.conf"), ..place };
+    let settings = as_far_as_it_goes("slurm_resume", &missing);
+    assert_eq!((settings.slurm.bin_dir, settings.log.format), ("/sw/bin".into(), LogFormat::ParallelCluster));
+}
+
+#[test]
+fn which_texts_are_parallelclusters() {
+    for text in ["[slurm_resume]\n", "# x\n  [slurm_suspend] # y\r\n", "\u{feff}[clustermgtd]\n", CLUSTERMGTD, RESUME] {
+        assert!(super::is_one(text), "{text:?}");
+    }
+    for text in ["", "cluster = \"hpc\"\n[slurm]\n", "# [slurm_resume]\n", "[slurm_resume\n", "[[slurm_resume]]\n"] {
+        assert!(!super::is_one(text), "{text:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! `slurm-ec2 import`: the files of ParallelCluster or of the AWS sample plugin in, on stdout the TOML file that means the same,
+//! on stderr what is different, or all mistakes and exit status 78. Writes no file and asks nobody.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use crate::config::render;
+use crate::config::settings::Settings;
+use crate::config::source::{self, PLUGIN_DIR, Place};
+use crate::config::{aws_plugin, file};
+use crate::programs::args::Environment;
+use crate::programs::exit::Exit;
+use crate::programs::{resume, startup};
+
+/// Through this, ParallelCluster's user becomes root for scontrol (aws-facts B.1).
+const SUDO: &str = "/usr/bin/sudo";
+
+/// Whose files they are.
+#[derive(Debug, Subcommand)]
+pub(super) enum From {
+    /// The files of a ParallelCluster head node
+    Parallelcluster {
+        /// Folder with parallelcluster_slurm_resume.conf; JSON files that are not where that says are looked for here too
+        #[arg(value_name = "DIR", default_value = PLUGIN_DIR)]
+        dir: PathBuf,
+    },
+    /// The files of the AWS sample plugin for Slurm, version 2
+    AwsPlugin {
+        /// Its config.json
+        #[arg(value_name = "CONFIG")]
+        config: PathBuf,
+        /// Its partitions.json
+        #[arg(value_name = "PARTITIONS")]
+        partitions: PathBuf,
+        /// slurm.conf's ClusterName, which the plugin does not know
+        #[arg(long, value_name = "NAME")]
+        cluster: Option<String>,
+    },
+}
+
+pub(super) fn import(from: &From, env: &Environment) -> Exit {
+    let imported = match from {
+        From::Parallelcluster { dir } => parallelcluster(dir, env),
+        From::AwsPlugin { config, partitions, cluster } => plugin(config, partitions, cluster.as_deref()),
+    };
+    match imported.and_then(Imported::text) {
+        Ok((text, notes)) => {
+            for note in notes {
+                startup::complain(super::PROGRAM, &format!("note: {note}"));
+            }
+            startup::say(text.trim_end());
+            Exit::Done
+        }
+        Err(mistakes) => {
+            for mistake in mistakes {
+                startup::complain(super::PROGRAM, &mistake);
+            }
+            Exit::Config
+        }
+    }
+}
+
+/// What is to be printed.
+struct Imported {
+    settings: Settings,
+    /// Above the file, as comments.
+    comments: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Imported {
+    /// The file and the notes. Errors: what was meant cannot be said in TOML.
+    fn text(self) -> Result<(String, Vec<String>), Vec<String>> {
+        // A line break in a value must not end the comment.
+        let plain = |line: &String| format!("# {}", line.replace(char::is_control, " "));
+        let comments: String = self.comments.iter().map(|line| format!("{}\n", plain(line).trim_end())).collect();
+        let text = comments + "#\n" + &render::toml(&self.settings);
+        match file::parse(Path::new("the file that would be printed"), &text) {
+            Ok(_) => Ok((text, self.notes)),
+            Err(error) => Err(vec![error.to_string()]),
+        }
+    }
+}
+
+fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String>> {
+    let place = Place {
+        path: dir.join("parallelcluster_slurm_resume.conf"),
+        slurm_bin_dir: env.slurm_bin_dir.clone(),
+        ca_bundle: env.ca_bundle.clone(),
+        sudo: Some(PathBuf::from(SUDO)),
+        plugin_dir: dir.to_owned(),
+        is_copy: true,
+    };
+    let settings = source::load(resume::PROGRAM, &place).map_err(|error| vec![error.to_string()])?;
+    let broken: Vec<String> = settings.broken().into_iter().map(str::to_owned).collect();
+    if !broken.is_empty() {
+        return Err(broken);
+    }
+    let mut notes: Vec<String> = settings.warnings.iter().map(|warning| format!("{}: {warning}", place.path.display())).collect();
+    let usual = settings.log.dir.join(format!("{}.log", resume::PROGRAM));
+    if let Some(log) = settings.log.file.as_ref().filter(|log| **log != usual) {
+        notes.push(format!("slurm_resume's log will be {} instead of {}", usual.display(), log.display()));
+    }
+    notes.push(format!("{} has to be there, writable for the user who runs the programs", settings.state_dir.display()));
+    let comments = vec![format!("From {} and the files that it names.", place.path.display())];
+    Ok(Imported { settings, comments, notes })
+}
+
+fn plugin(config: &Path, partitions: &Path, cluster: Option<&str>) -> Result<Imported, Vec<String>> {
+    let mut mistakes = Vec::new();
+    let mut text = |path: &Path| match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            mistakes.push(format!("{} cannot be read: {error}", path.display()));
+            String::new()
+        }
+    };
+    let (config_text, partitions_text) = (text(config), text(partitions));
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let plugin = aws_plugin::read((config, &config_text), (partitions, &partitions_text), cluster)?;
+    let mut comments = vec![format!("From {} and {}.", config.display(), partitions.display()), String::new()];
+    comments.extend(plugin.slurm_conf);
+    Ok(Imported { settings: plugin.settings, comments, notes: plugin.notes })
+}
