@@ -10,7 +10,7 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use super::codes::{self, NO_CREDENTIALS, UNREADABLE};
-use super::http::{Broken, NotSent};
+use super::http::{Broken, NotSent, ProxyRefuses};
 use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes as own};
 
@@ -168,10 +168,17 @@ fn without_answer(error: &(dyn Error + 'static)) -> Told {
         return Told::new(NO_CREDENTIALS, class, chain(credentials));
     }
     if let Some(not_sent) = find::<NotSent>(error) {
+        // Its rules or its credentials, most likely; the SDK has repeated it for the case that it only stumbled.
+        if let Some(refused) = find::<ProxyRefuses>(not_sent) {
+            let why = format!("{}; make it let AWS's endpoints through, or change the configured proxy", chain(refused));
+            return Told::new(own::CONFIGURATION, ErrorClass::Configuration, why);
+        }
         let why = chain(not_sent);
         // rustls' words. No pause changes a certificate or the bundle it is held against.
         if why.contains("invalid peer certificate") {
-            let why = format!("{why}; set [aws] ca_bundle to the authorities of the endpoint or its proxy");
+            let why = format!(
+                "{why}; set [aws] ca_bundle (in ParallelCluster's file [slurm_ec2] ca_bundle) to the authorities of the endpoint or its proxy"
+            );
             return Told::new(own::CONFIGURATION, ErrorClass::Configuration, why);
         }
         return Told::new(own::UNREACHABLE, ErrorClass::Transient, why);

@@ -36,6 +36,15 @@ pub(crate) struct NotSent(#[source] pub(crate) BoxError);
 #[error("the connection broke before the answer")]
 pub(crate) struct Broken(#[source] pub(crate) BoxError);
 
+/// The proxy answered, and lets no connection through to the host that is asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy {proxy} refuses the connection")]
+pub(crate) struct ProxyRefuses {
+    /// Its address without credentials.
+    proxy: String,
+    source: BoxError,
+}
+
 /// What one client may use on its way.
 #[derive(Debug, Clone, Default)]
 struct Way {
@@ -54,6 +63,17 @@ pub(crate) fn check(aws: &AwsSettings, key: &str, endpoint: Option<&str>) -> Res
         }
         _ => proxy(&way(aws)).map(drop),
     }
+}
+
+/// Can the certificate authorities be read by which AWS is to be known? Opens the bundle: the configured one, or the host's where a
+/// connection needs it.
+pub(crate) fn check_roots(aws: &AwsSettings) -> Result<(), String> {
+    let endpoints = [&aws.endpoint_url, &aws.dynamodb_endpoint_url, &aws.route53_endpoint_url];
+    let https = |url: &Option<String>| url.as_deref().is_none_or(|url| !url.starts_with("http://"));
+    if aws.ca_bundle.is_none() && !endpoints.into_iter().any(https) {
+        return Ok(());
+    }
+    roots::load(aws.ca_bundle.as_deref()).map(drop).map_err(|error| error.to_string())
 }
 
 /// The client for a service at `endpoint`, or where the SDK knows it to be.
@@ -94,7 +114,10 @@ struct Lazy {
 impl HttpClient for Lazy {
     fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
         let make = || match self.connector(settings, components) {
-            Ok(connector) => SharedHttpConnector::new(Marking(connector)),
+            Ok(connector) => {
+                let proxy = self.way.proxy.as_deref().map(without_credentials);
+                SharedHttpConnector::new(Marking { connector, proxy })
+            }
             Err(why) => SharedHttpConnector::new(Unusable(why.into())),
         };
         self.made.get_or_init(make).clone()
@@ -132,9 +155,21 @@ fn proxy(way: &Way) -> Result<ProxyConfig, String> {
     Ok(config.no_proxy(exempt))
 }
 
+/// `http://user:password@proxy:3128` → `http://proxy:3128`
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
+    format!("{scheme}://{host}")
+}
+
 /// Marks each error with whether a connection stood.
 #[derive(Debug)]
-struct Marking(Connector);
+struct Marking {
+    connector: Connector,
+    /// For messages.
+    proxy: Option<String>,
+}
 
 impl HttpConnector for Marking {
     fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
@@ -146,11 +181,12 @@ impl HttpConnector for Marking {
                 seen
             }
         };
-        let answer = self.0.call(request);
+        let answer = self.connector.call(request);
+        let proxy = self.proxy.clone();
         HttpConnectorFuture::new(async move {
             answer.await.map_err(|error| {
                 let connected = seen.get().is_some();
-                mark(error, connected)
+                mark(error, connected, proxy)
             })
         })
     }
@@ -158,9 +194,17 @@ impl HttpConnector for Marking {
 
 /// The same kind of error, so that the SDK repeats what it would have repeated, with the mark around its source. A failure
 /// before the connection stood counts as input/output: repeating it is always safe.
-fn mark(error: ConnectorError, connected: bool) -> ConnectorError {
+fn mark(error: ConnectorError, connected: bool, proxy: Option<String>) -> ConnectorError {
     let (timeout, user) = (error.is_timeout(), error.is_user());
-    let source = error.into_source();
+    let mut source = error.into_source();
+    // hyper-util's words for an answer to CONNECT that is no 200; it keeps the status to itself.
+    if let Some(proxy) = proxy
+        && ["tunnel error: unsuccessful", "tunnel error: proxy authorization required"]
+            .iter()
+            .any(|words| crate::error::chain(&*source).contains(words))
+    {
+        source = Box::new(ProxyRefuses { proxy, source });
+    }
     let marked: BoxError = if connected { Box::new(Broken(source)) } else { Box::new(NotSent(source)) };
     match (timeout, user) {
         (true, _) => ConnectorError::timeout(marked),
@@ -183,6 +227,17 @@ impl HttpConnector for Unusable {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn p05_a_proxys_credentials_are_left_out() {
+        for (url, expected) in [
+            ("http://user:p@ss@proxy:3128/", "http://proxy:3128"),
+            ("https://proxy", "https://proxy"),
+            ("http://[2001:db8::1]:3128/a@b", "http://[2001:db8::1]:3128"),
+        ] {
+            assert_eq!(without_credentials(url), expected);
+        }
+    }
 
     #[test]
     fn an_unusable_proxy_is_named() {

@@ -19,7 +19,7 @@ const BUNDLES: &[&str] = &[
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RootsError {
-    #[error("no CA bundle found ({}): install ca-certificates or set [aws] ca_bundle", BUNDLES.join(", "))]
+    #[error("no CA bundle found ({}): install ca-certificates or set [aws] ca_bundle (in ParallelCluster's file [slurm_ec2] ca_bundle)", BUNDLES.join(", "))]
     Missing,
     #[error("cannot read the CA bundle {path}: {why}")]
     Unreadable { path: PathBuf, why: String },

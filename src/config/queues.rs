@@ -85,9 +85,13 @@ impl QueueIndex {
         }
         let mut unknown: Vec<String> = Vec::new();
         let mut found: Option<(Result<u32, NotANode>, String)> = None;
+        let mut in_broken_queue = None;
         for reading in possible {
             let Some(entry) = self.entry(&reading) else {
-                unknown.push(self.missing(&reading));
+                match self.broken_queues.get(reading.queue) {
+                    Some(why) => in_broken_queue = in_broken_queue.or(Some(why)),
+                    None => unknown.push(self.missing(&reading)),
+                }
                 continue;
             };
             let label = format!("queue {} with compute resource {}", reading.queue, reading.resource);
@@ -96,9 +100,10 @@ impl QueueIndex {
             }
             found = Some((entry, label));
         }
-        match found {
-            Some((entry, _)) => entry.map(|group| group as usize),
-            None => {
+        match (found, in_broken_queue) {
+            (Some((entry, _)), _) => entry.map(|group| group as usize),
+            (None, Some(why)) => Err(NotANode::Broken(why.clone())),
+            (None, None) => {
                 unknown.dedup();
                 let file = self.file.as_ref().map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
                 Err(NotANode::Unknown(format!("{file} has no {}", unknown.join(", nor "))))
@@ -110,13 +115,13 @@ impl QueueIndex {
     /// reads names.
     pub(crate) fn is_static(&self, node: &str) -> bool {
         let configured = readings(node).find(|reading| self.entry(reading).is_some());
-        configured.or_else(|| readings(node).last()).is_some_and(|reading| reading.is_static)
+        let possible = || readings(node).find(|reading| self.broken_queues.contains_key(reading.queue));
+        configured.or_else(possible).or_else(|| readings(node).last()).is_some_and(|reading| reading.is_static)
     }
 
+    /// A compute resource that is configured. A queue that cannot be read may have this one or not, so it does not make a name
+    /// ambiguous.
     fn entry(&self, reading: &Reading<'_>) -> Option<Result<u32, NotANode>> {
-        if let Some(why) = self.broken_queues.get(reading.queue) {
-            return Some(Err(NotANode::Broken(why.clone())));
-        }
         Some(match self.groups.get(&(reading.queue.to_owned(), reading.resource.to_owned()))? {
             Entry::Group(group) => Ok(*group),
             Entry::Broken(why) => Err(NotANode::Broken(why.clone())),
@@ -221,6 +226,22 @@ mod tests {
         assert_eq!(why(&index, "pear-st-any-1"), "/f.json: pear is no object");
         assert!(index.is_static("pear-st-any-1"));
         assert_eq!(index.broken().count(), 2);
+    }
+
+    #[test]
+    fn a_broken_queue_takes_no_name_from_a_configured_resource() {
+        let mut index = index(&[("a-dy-b", "c"), ("x", "y-st-z")]);
+        index.insert_broken_queue("a", "/f.json: a is no object".into());
+        index.insert_broken_queue("x-dy-y", "/f.json: x-dy-y is no object".into());
+        assert_eq!(index.get("a-dy-b-st-c-1"), Ok(0));
+        assert_eq!(index.get("x-dy-y-st-z-1"), Ok(1));
+        assert!(index.is_static("a-dy-b-st-c-1") && !index.is_static("x-dy-y-st-z-1"));
+        // What nobody else has may be the broken queue's.
+        assert_eq!(why(&index, "a-dy-b-st-d-1"), "/f.json: a is no object");
+        assert!(!index.is_static("a-dy-b-st-d-1"));
+        // A broken compute resource is configured all the same.
+        index.insert_broken("a-dy-b", "e", "/f.json: a-dy-b.e.Api is missing".into());
+        assert_eq!(why(&index, "a-dy-b-dy-e-1"), "/f.json: a-dy-b.e.Api is missing");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use tracing::Level;
 use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_table, check_url};
 use super::groups::{self, Context};
 use super::reader::{NONE, REQUIRED, Reader, Section};
-use super::settings::{AwsSettings, LogFormat, LogSettings, NodeAddress, PublishSettings, Settings, SlurmSettings, StoreKind};
+use super::settings::{
+    AwsSettings, EventsFile, LogFormat, LogSettings, NodeAddress, PublishSettings, Settings, SlurmSettings, StoreKind,
+};
 use super::{sections_launch, sections_publish};
 use crate::model::hostlist;
 
@@ -200,6 +202,7 @@ fn log(section: &Section<'_, '_>, parallelcluster: bool) -> LogSettings {
         file: None,
         level: section.choice("level", Level::INFO, &LEVELS),
         format: section.choice("format", if parallelcluster { LogFormat::ParallelCluster } else { LogFormat::Text }, &FORMATS),
+        events: EventsFile::Usual,
     };
     section.finish();
     settings

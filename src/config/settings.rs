@@ -193,6 +193,15 @@ pub(crate) enum LogFormat {
     ParallelCluster,
 }
 
+/// Where ParallelCluster's events go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EventsFile {
+    /// `slurm_resume.events` in the folder of the log.
+    Usual,
+    Named(PathBuf),
+    Off,
+}
+
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSettings {
@@ -201,4 +210,16 @@ pub(crate) struct LogSettings {
     pub(crate) file: Option<PathBuf>,
     pub(crate) level: tracing::Level,
     pub(crate) format: LogFormat,
+    pub(crate) events: EventsFile,
+}
+
+impl LogSettings {
+    /// The file of the events; `None`: they are not wanted.
+    pub(crate) fn events_path(&self) -> Option<PathBuf> {
+        match &self.events {
+            EventsFile::Usual => Some(self.dir.join("slurm_resume.events")),
+            EventsFile::Named(path) => Some(path.clone()),
+            EventsFile::Off => None,
+        }
+    }
 }

@@ -10,6 +10,8 @@ use super::settings::Settings;
 
 /// Where the package keeps its files.
 pub(crate) const PLUGIN_DIR: &str = "/etc/parallelcluster/slurm_plugin";
+/// Here ParallelCluster's images have a region's CA bundle, as `<region>/certs/ca-bundle.pem`.
+pub(crate) const PKI_DIR: &str = "/etc/pki";
 
 /// The file, and what else ParallelCluster's programs go by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub(crate) struct Place {
     pub(crate) slurm_bin_dir: Option<PathBuf>,
     /// `$AWS_CA_BUNDLE`
     pub(crate) ca_bundle: Option<PathBuf>,
+    /// `$HOME`, whose `.aws/config` may name a CA bundle.
+    pub(crate) home: Option<PathBuf>,
+    /// [`PKI_DIR`], which has the CA bundles of isolated regions; `None`: not looked into.
+    pub(crate) pki_dir: Option<PathBuf>,
     /// Through this program scontrol becomes root; `None` where that is not needed or not there.
     pub(crate) sudo: Option<PathBuf>,
     /// [`PLUGIN_DIR`]

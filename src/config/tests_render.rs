@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::file::{parse, read};
 use super::render::toml;
-use super::settings::{LogSettings, NodeIndex, Settings};
+use super::settings::{EventsFile, LogSettings, NodeIndex, Settings};
 use super::source::{Place, load};
 use super::tests::{LEAST, good};
 use super::tests_page::examples;
@@ -19,7 +19,7 @@ fn meaning(settings: &Settings) -> String {
         path: PathBuf::new(),
         node_group: NodeIndex::default(),
         warnings: Vec::new(),
-        log: LogSettings { file: None, ..settings.log.clone() },
+        log: LogSettings { file: None, events: EventsFile::Usual, ..settings.log.clone() },
         ..settings.clone()
     };
     format!("{same:#?}")
@@ -111,7 +111,16 @@ fn parallelclusters_files() {
         let path = folder.path().join(name);
         fs::write(&path, own.join("\n").replacen("[slurm_resume]", &files, 1)).unwrap();
         let sudo = Some("/usr/bin/sudo".into());
-        let place = Place { path, slurm_bin_dir: None, ca_bundle: None, sudo, plugin_dir: data.clone(), is_copy: false };
+        let place = Place {
+            path,
+            slurm_bin_dir: None,
+            ca_bundle: None,
+            home: None,
+            pki_dir: None,
+            sudo,
+            plugin_dir: data.clone(),
+            is_copy: false,
+        };
         let settings = load("slurm_resume", &place).unwrap_or_else(|error| panic!("{error}"));
         assert!(settings.groups.len() > 1 && settings.groups.iter().any(|group| !group.recipe.overrides.is_empty()));
         let text = round_trip(&settings);

@@ -35,6 +35,9 @@ const READ_LIMIT: Duration = Duration::from_secs(30);
 const WRITE: &str = "BatchWriteItem";
 const READ: &str = "BatchGetItem";
 
+/// DynamoDB refuses all items of a call for the sake of one and does not name it: the call is halved until it stands alone.
+const INVALID: &str = "ValidationException";
+
 /// The table's attributes.
 const ID: &str = "Id";
 const INSTANCE_ID: &str = "InstanceId";
@@ -79,11 +82,12 @@ impl DynamoDb {
         all
     }
 
-    async fn put_chunk(&self, table: &NodeTable, mut left: Items, until: Instant) -> Written {
+    async fn put_chunk(&self, table: &NodeTable, chunk: Items, until: Instant) -> Written {
         let mut written = Written::default();
         let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
         let mut last: Option<String> = None;
-        while !left.is_empty() {
+        let mut waiting = vec![chunk];
+        while let Some(mut left) = waiting.pop() {
             let requests = left.iter().filter_map(|(node, instance)| request(table, node, instance)).collect();
             let call = self.client().batch_write_item().request_items(&table.table, requests).send();
             let answer = match tokio::time::timeout_at(until.into(), call).await {
@@ -103,12 +107,21 @@ impl DynamoDb {
                     }
                 }
                 Err(error) if error.class.is_retryable() => last = Some(chain(&error)),
+                Err(error) if error.code == INVALID && left.len() > 1 => {
+                    let middle = left.keys().nth(left.len() / 2).cloned().unwrap_or_default();
+                    let second = left.split_off(&middle);
+                    waiting.extend([second, std::mem::take(&mut left)]);
+                }
                 Err(error) => {
                     written.refuse(std::mem::take(&mut left).into_keys(), &error.to_failure(&format!("table {}", table.table)));
                 }
             }
-            if !left.is_empty() && !pauses.wait().await {
-                written.give_up(std::mem::take(&mut left).into_keys(), last.take());
+            if left.is_empty() {
+                continue;
+            }
+            waiting.push(left);
+            if !pauses.wait().await {
+                written.give_up(waiting.drain(..).flat_map(Items::into_keys), last.take());
             }
         }
         written

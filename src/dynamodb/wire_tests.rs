@@ -103,14 +103,43 @@ async fn r30_throttling_and_faults_pass() {
 #[tokio::test]
 async fn r30_a_batch_refused_for_good_leaves_the_others_alone() {
     let server = served(|behaviour| {
-        behaviour.rules = vec![Rule::on("BatchWriteItem").nth(2).error("ValidationException", 400)];
+        behaviour.rules = vec![Rule::on("BatchWriteItem").nth(2).error("ResourceNotFoundException", 400)];
     });
     let written = client(&server).await.put_nodes(&table(), &pairs(75), soon()).await;
     assert_eq!((written.done.len(), written.refused.len(), written.unknown.len()), (50, 25, 0));
     assert_eq!((server.items(TABLE).len(), server.count("BatchWriteItem")), (50, 3));
     let (_, failure) = &written.refused[0];
-    assert_eq!((failure.code.as_str(), failure.class), ("ValidationException", ErrorClass::Configuration));
+    assert_eq!((failure.code.as_str(), failure.class), ("ResourceNotFoundException", ErrorClass::Configuration));
     assert!(failure.request_id.is_some());
+}
+
+#[tokio::test]
+async fn r30_an_item_refused_for_good_leaves_its_batch_alone() {
+    // DynamoDB takes no empty key; all the calls that hold one are refused as a whole.
+    let server = served(|_| {});
+    let mut wanted = pairs(74);
+    wanted.push((String::new(), "i-nobodys".to_owned()));
+    let written = client(&server).await.put_nodes(&table(), &wanted, soon()).await;
+    let refused: Vec<(&str, &str)> =
+        written.refused.iter().map(|(node, failure)| (node.as_str(), failure.code.as_str())).collect();
+    assert_eq!((refused, written.done.len(), written.unknown.len()), (vec![("", "ValidationException")], 74, 0));
+    assert_eq!(server.items(TABLE).len(), 74);
+    // Two whole ones, and 25 items halved down to one: five times at most.
+    assert!(server.count("BatchWriteItem") <= 2 + 1 + 2 * 5, "{}", server.count("BatchWriteItem"));
+
+    // Where every item is refused, every node is, and the halving ends.
+    let server = served(|behaviour| behaviour.rules = vec![Rule::on("BatchWriteItem").error("ValidationException", 400)]);
+    let written = client(&server).await.put_nodes(&table(), &pairs(25), soon()).await;
+    assert_eq!((written.done.len(), written.refused.len(), written.unknown.len()), (0, 25, 0));
+    assert_eq!(server.count("BatchWriteItem"), 49);
+
+    // Time runs out in between: nobody is forgotten.
+    let server = served(|behaviour| {
+        behaviour.rules =
+            vec![Rule::on("BatchWriteItem").times(1).error("ValidationException", 400), Rule::on("BatchWriteItem").hang()];
+    });
+    let written = client(&server).await.put_nodes(&table(), &pairs(25), short()).await;
+    assert_eq!((written.done.len(), written.refused.len(), written.unknown.len()), (0, 0, 25));
 }
 
 #[tokio::test]

@@ -216,10 +216,10 @@ mod tests {
     use aws_sdk_ec2::types::{LaunchTemplateSpecification, ResourceType, TagSpecification};
     use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
-    use crate::aws::responder::settings;
     use super::super::sdk::Ec2;
     use super::super::{answer, request};
     use super::*;
+    use crate::aws::responder::settings;
     use crate::model::instance::InstanceState;
     use crate::model::time::Timestamp;
 

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::aws::responder::{Asked, Reply, Responder, error, ok};
 use super::sdk::TemplateVersion;
 use super::wire_tests::list;
+use crate::aws::responder::{Asked, Reply, Responder, error, ok};
 use crate::model::failure::ErrorClass;
 use crate::model::recipe::LaunchTemplate;
 

@@ -34,7 +34,9 @@ fn settings() -> Settings {
     );
     std::fs::write(&path, text).unwrap();
     let plugin_dir = folder.path().to_owned();
-    load("slurm_resume", &Place { path, slurm_bin_dir: None, ca_bundle: None, sudo: None, plugin_dir, is_copy: false }).unwrap()
+    let place =
+        Place { path, slurm_bin_dir: None, ca_bundle: None, home: None, pki_dir: None, sudo: None, plugin_dir, is_copy: false };
+    load("slurm_resume", &place).unwrap()
 }
 
 /// The form without what every request of ours has, each value as itself (a priority of 0 may be written 0.0).
@@ -74,7 +76,7 @@ async fn requests_of_parallelclusters_files() {
             false => &[Strategy::BestEffort, Strategy::GreedyAllOrNothing],
         };
         for &strategy in strategies {
-            let ask = Ask { group, recipe: &group.recipe, strategy };
+            let ask = Ask { group, recipe: &group.recipe, strategy, names_node: false };
             ec2.launch(&batch(ask, nodes.clone(), &context, index).request).await.unwrap();
             let asked = server.asked().pop().unwrap();
             let case = format!("{queue} {resource} {strategy:?}");

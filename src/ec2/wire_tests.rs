@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::aws::responder::{Asked, Reply, Responder, error, ok, settings};
 use super::sdk::Ec2;
+use crate::aws::responder::{Asked, Reply, Responder, error, ok, settings};
 use crate::config::settings::AwsSettings;
 use crate::model::failure::ErrorClass;
 use crate::model::policy::Strategy;
@@ -327,6 +327,23 @@ async fn https_reads_the_bundle_and_a_broken_handshake_is_transient() {
             ErrorClass::Configuration if bundle.is_none() => assert!(error.message.contains("no CA bundle found"), "{error}"),
             _ => panic!("{error}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn p05_a_proxy_that_refuses_is_named_without_its_credentials() {
+    for status in [403, 407] {
+        let proxy = Responder::new(move |_| Reply::Text(status, "no".into())).await;
+        let ec2 = proxy.ec2(|aws| {
+            aws.endpoint_url = Some("https://ec2.eu-west-1.amazonaws.com".into());
+            aws.ca_bundle = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/ec2/root.pem").into());
+            aws.proxy = Some(proxy.url.replace("http://", "http://user:secret@"));
+        });
+        let error = ec2.await.launch(&request(Api::RunInstances, 1)).await.unwrap_err();
+        assert_eq!(error.class, ErrorClass::Configuration, "{error}");
+        let sentence = error.to_failure("group c5").sentence;
+        assert!(sentence.contains(&format!("the proxy {} refuses", proxy.url)) && !sentence.contains("secret"), "{sentence}");
+        assert!(proxy.asked()[0].line.starts_with("CONNECT ec2.eu-west-1.amazonaws.com:443"), "{}", proxy.asked()[0].line);
     }
 }
 

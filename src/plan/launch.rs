@@ -31,11 +31,13 @@ pub(crate) struct Ask<'a> {
     /// The group's recipe, or one of its fallbacks.
     pub(crate) recipe: &'a Recipe,
     pub(crate) strategy: Strategy,
+    /// A batch of one node may carry its name as a tag: its instance is meant for no other node.
+    pub(crate) names_node: bool,
 }
 
 /// One batch; `index` is its number in the launch record, from which the client token is made.
 pub(crate) fn batch(ask: Ask<'_>, nodes: Vec<String>, context: &LaunchContext<'_>, index: usize) -> Batch {
-    let Ask { group, recipe, strategy } = ask;
+    let Ask { group, recipe, strategy, names_node } = ask;
     let mut recipe = recipe.clone();
     if let Some(version) = context.versions.get(&recipe.launch_template) {
         recipe.launch_template = LaunchTemplate { version: version.clone(), ..recipe.launch_template };
@@ -47,7 +49,8 @@ pub(crate) fn batch(ask: Ask<'_>, nodes: Vec<String>, context: &LaunchContext<'_
         (tag::GROUP.to_owned(), group.name.clone()),
         (tag::BATCH.to_owned(), index.to_string()),
     ];
-    if group.launch.node_tags
+    if names_node
+        && group.launch.node_tags
         && let [node] = nodes.as_slice()
     {
         tags.push((tag::NODE.to_owned(), node.clone()));
@@ -96,7 +99,7 @@ mod tests {
     use crate::plan::test_support::{group, names};
 
     fn ask(group: &Group) -> Ask<'_> {
-        Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort }
+        Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort, names_node: true }
     }
 
     #[test]
@@ -128,7 +131,8 @@ mod tests {
         group.recipe.tags.insert("project".into(), "blue".into());
         let versions = BTreeMap::new();
         let context = LaunchContext { cluster: "hpc", state_id: "s1", launch: "abc", versions: &versions };
-        let batches = [batch(ask(&group), names("c5-", 2), &context, 0), batch(ask(&group), vec!["c5-3".to_owned()], &context, 1)];
+        let batches =
+            [batch(ask(&group), names("c5-", 2), &context, 0), batch(ask(&group), vec!["c5-3".to_owned()], &context, 1)];
         let tags = |i: usize| batches[i].request.tags.iter().cloned().collect::<BTreeMap<_, _>>();
         for (key, value) in
             [(tag::CLUSTER, "hpc"), (tag::STATE, "s1"), (tag::LAUNCH, "abc"), (tag::GROUP, "c5"), ("project", "blue")]

@@ -16,6 +16,8 @@ pub(crate) struct Environment {
     /// Where Slurm's commands are on a ParallelCluster head node, if not in the usual place.
     pub(crate) slurm_bin_dir: Option<PathBuf>,
     pub(crate) ca_bundle: Option<PathBuf>,
+    /// Of the user who runs the program; slurmctld gives none.
+    pub(crate) home: Option<PathBuf>,
     /// The time zone that whoever called us wants, if any.
     pub(crate) tz: Option<String>,
 }
@@ -36,6 +38,7 @@ impl Environment {
             config_file: path("CONFIG_FILE"),
             slurm_bin_dir: path("SLURM_BINARIES_DIR"),
             ca_bundle: path("AWS_CA_BUNDLE"),
+            home: path("HOME"),
             tz,
         }
     }

@@ -109,9 +109,9 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
     }
     story.check(&nodes);
     let exit = runtime.block_on(async {
-        let opened = owner.map_err(|error| (error, false)).and_then(|()| {
-            Store::open(&settings).map_err(|error| (chain(&error), error.is_temporary()))
-        });
+        let opened = owner
+            .map_err(|error| (error, false))
+            .and_then(|()| Store::open(&settings).map_err(|error| (chain(&error), error.is_temporary())));
         let store = match opened {
             Ok(store) => store,
             Err((error, temporary)) => {

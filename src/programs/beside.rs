@@ -2,14 +2,17 @@
 //! happens where `settings.parallelcluster` is absent, except that a scontrol that is not there is found before anything is launched.
 //!
 //! That daemon brings failed nodes back, counts boot failures by seeing `DOWN+CLOUD+POWERED_DOWN` with an address, and may terminate the
-//! same instances and reset the same addresses as we do at the same time; so state and address of nodes are left to it.
+//! same instances and reset the same addresses as we do at the same time; so nodes' states are left to it, and the addresses of those that
+//! missed ResumeTimeout. Nodes that power down get theirs back from us: it takes an address without an instance for a failed node.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::exit::Exit;
+use super::recovery;
 use super::survey;
+use super::suspend::Freed;
 use super::telling::{self, Failed};
 use crate::clock;
 use crate::config::settings::{NodeAddress, NodeIndex, ParallelCluster};
@@ -17,7 +20,9 @@ use crate::error::chain;
 use crate::events::{self, FailedNode, Source};
 use crate::model::failure::Failure;
 use crate::model::hostlist;
-use crate::slurm::show::State;
+use crate::model::instance::Instance;
+use crate::model::mapping::NodeState;
+use crate::slurm::show::{SlurmNode, State};
 use crate::slurm::update;
 use crate::store::heartbeat;
 
@@ -98,15 +103,20 @@ async fn fresh(context: &Context, parallelcluster: &ParallelCluster) -> Result<(
         }
     };
     let age = clock::now().since(written);
-    if age <= *limit {
+    if lives(age, *limit) {
         return Ok(());
     }
     Err(format!(
-        "clustermgtd seems to be down: its heartbeat {} is {} old, and {} are allowed",
+        "clustermgtd seems to be down: its heartbeat {} is {} old, it must be younger than {}",
         path.display(),
         humantime::format_duration(Duration::from_secs(age.as_secs())),
         humantime::format_duration(*limit)
     ))
+}
+
+/// At its limit a heartbeat is stale, as the package has it.
+fn lives(age: Duration, limit: Duration) -> bool {
+    age < limit
 }
 
 /// The `Reason` of a node whose launch failed: clustermgtd parses the code, people know the words; behind them our own sentence.
@@ -126,7 +136,7 @@ pub(super) fn note_failures(context: &Context, failed: &[Failed]) {
         })
         .collect();
     let source = Source { cluster: &settings.cluster, instance_id: &parallelcluster.instance_id, at: clock::now() };
-    let path = settings.log.dir.join("slurm_resume.events");
+    let Some(path) = settings.log.events_path() else { return };
     if let Err(error) = events::append(&path, &events::launch_failures(&source, &nodes)) {
         tracing::warn!("events cannot be written to {}: {error}", path.display());
     }
@@ -147,8 +157,12 @@ pub(super) struct Called {
     pub(super) nodes: Vec<String>,
     /// Of these, those that did not register before ResumeTimeout.
     pub(super) timed_out: Vec<String>,
+    /// Of these, those that power down or are down, for no failure.
+    pub(super) going_down: Vec<String>,
     /// Up after all, though too late for ResumeTimeout: a job may run there.
     pub(super) up: Vec<String>,
+    /// What Slurm said of all of them; absent where it was not asked or did not answer.
+    pub(super) shown: Option<BTreeMap<String, SlurmNode>>,
 }
 
 /// Sorts what a suspend is called for; without ParallelCluster, or when slurmctld does not answer, all of it is to be suspended.
@@ -159,7 +173,8 @@ pub(super) async fn called(context: &Context, nodes: &[String]) -> Called {
     }
     let Some(shown) = survey::show(context, nodes).await else { return all() };
     let states: BTreeMap<&String, &State> = shown.iter().map(|(name, node)| (name, &node.state)).collect();
-    let called = sort(nodes, &states);
+    let mut called = sort(nodes, &states);
+    called.shown = Some(shown);
     if !called.timed_out.is_empty() {
         tracing::error!(
             nodes = hostlist::compress_sorted(&called.timed_out),
@@ -187,6 +202,9 @@ fn sort(nodes: &[String], states: &BTreeMap<&String, &State>) -> Called {
         if state.is_some_and(|state| has_timed_out(state)) {
             called.timed_out.push(node.clone());
         }
+        if state.is_some_and(|state| goes_down(state)) {
+            called.going_down.push(node.clone());
+        }
         called.nodes.push(node.clone());
     }
     called
@@ -204,6 +222,67 @@ pub(super) fn is_up(state: &State) -> bool {
 /// What ResumeTimeout leaves: `DOWN+CLOUD+POWERED_DOWN`, on 22.05 with NOT_RESPONDING (aws-facts B.15).
 fn has_timed_out(state: &State) -> bool {
     state.is_down() && state.is_powered_down() && !state.is_powering_down() && !state.is_powering_up()
+}
+
+/// What SuspendProgram is called for; not what Slurm has asked for again since.
+fn goes_down(state: &State) -> bool {
+    !state.is_powering_up() && (state.is_powering_down() || state.is_powered_down() && !state.is_down())
+}
+
+/// The longest that terminations wait for slurmctld to take addresses back.
+const ADDRESS_LIMIT: Duration = Duration::from_secs(5);
+
+/// Takes back the addresses of nodes that go down, before their instances go: clustermgtd would take what is left for failed nodes, warn,
+/// and power them down by force (aws-facts D.2). Returns the nodes of which Slurm may have been told.
+///
+/// Nodes that a newer resume has claimed meanwhile keep theirs; for the moment in between see [`claimed_since`].
+pub(super) async fn take_addresses_back(context: &Context, called: &Called, freed: &Freed) -> Vec<String> {
+    let Some(shown) = &called.shown else { return Vec::new() };
+    // A run that was just committed may be telling its nodes' addresses now, so what Slurm shows is not all.
+    let had: BTreeSet<&String> = freed.instances.iter().map(|was| &was.node).collect();
+    let moved = |node: &&String| {
+        had.contains(node) || shown.get(*node).is_some_and(|shown| shown.addr != shown.name || shown.hostname != shown.name)
+    };
+    let mut nodes: Vec<String> = called.going_down.iter().filter(moved).cloned().collect();
+    if nodes.is_empty() {
+        return nodes;
+    }
+    match context.store.read() {
+        Ok(mapping) => nodes.retain(|node| !mapping.nodes.contains_key(node)),
+        Err(error) => {
+            tracing::warn!("addresses are left to clustermgtd, the mapping cannot be read: {}", chain(&error));
+            return Vec::new();
+        }
+    }
+    let calls = update::own_address_args(&nodes, context.settings.slurm.nodes_per_call);
+    let until = Instant::now() + ADDRESS_LIMIT.min(context.limits.left() / 4);
+    let applied = tokio::select! {
+        biased;
+        applied = context.slurm.apply_all(calls, until) => applied,
+        () = context.limits.stopped() => return nodes,
+    };
+    for (node, text) in &applied.refused {
+        tracing::warn!(node, "slurmctld refuses to take its address back: {text}");
+    }
+    if !applied.unknown.is_empty() {
+        tracing::warn!(
+            nodes = hostlist::compress_sorted(&applied.unknown),
+            "slurmctld did not take the addresses back in time, clustermgtd does it later: {}",
+            telling::why(&applied)
+        );
+    }
+    nodes
+}
+
+/// Of the nodes whose addresses were taken back, those that another run has tied to an instance since: Slurm may have heard that first, so
+/// it is told again. A run that ties a node after this tells Slurm after it, too.
+pub(super) fn claimed_since(context: &Context, taken: &[String]) -> Vec<(String, Instance)> {
+    if taken.is_empty() {
+        return Vec::new();
+    }
+    let Ok(mapping) = context.store.read() else { return Vec::new() };
+    let entry = |node: &String| mapping.nodes.get(node).filter(|entry| entry.state == NodeState::Running);
+    taken.iter().filter_map(|node| Some((node.clone(), recovery::as_instance(entry(node)?)?))).collect()
 }
 
 #[cfg(test)]
@@ -230,24 +309,34 @@ mod tests {
     }
 
     #[test]
+    fn at_its_limit_a_heartbeat_is_stale() {
+        let limit = Duration::from_secs(300);
+        let ages = [0, 299_999, 300_000, 300_001].map(|millis| lives(Duration::from_millis(millis), limit));
+        assert_eq!(ages, [true, true, false, false]);
+    }
+
+    /// Whether its instance goes, whether it timed out, whether its address is taken back.
+    #[test]
     fn the_states_tell_a_suspend_from_a_timeout() {
         let states = [
-            ("IDLE+CLOUD+POWERING_DOWN", (true, false)),
-            ("DOWN+CLOUD+POWERING_DOWN", (true, false)),
-            ("DOWN+CLOUD+POWERED_DOWN+POWERING_DOWN", (true, false)),
-            ("IDLE+CLOUD+POWERED_DOWN", (true, false)),
-            ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", (true, false)),
-            ("DOWN+CLOUD+POWERED_DOWN", (true, true)),
-            ("DOWN+CLOUD+NOT_RESPONDING+POWERED_DOWN", (true, true)),
-            ("DOWN+CLOUD+DRAIN+POWERED_DOWN+RESERVED", (true, true)),
-            ("IDLE+CLOUD", (false, false)),
-            ("ALLOCATED+CLOUD+DRAIN", (false, false)),
-            ("IDLE+CLOUD+POWER_DOWN", (true, false)),
+            ("IDLE+CLOUD+POWERING_DOWN", (true, false, true)),
+            ("DOWN+CLOUD+POWERING_DOWN", (true, false, true)),
+            ("DOWN+CLOUD+POWERED_DOWN+POWERING_DOWN", (true, false, true)),
+            ("IDLE+CLOUD+POWERED_DOWN", (true, false, true)),
+            ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", (true, false, false)),
+            ("IDLE+CLOUD+POWERING_DOWN+POWERING_UP", (true, false, false)),
+            ("DOWN+CLOUD+POWERED_DOWN", (true, true, false)),
+            ("DOWN+CLOUD+NOT_RESPONDING+POWERED_DOWN", (true, true, false)),
+            ("DOWN+CLOUD+DRAIN+POWERED_DOWN+RESERVED", (true, true, false)),
+            ("IDLE+CLOUD", (false, false, false)),
+            ("ALLOCATED+CLOUD+DRAIN", (false, false, false)),
+            ("IDLE+CLOUD+POWER_DOWN", (true, false, false)),
         ];
-        for (text, (goes, timed_out)) in states {
+        for (text, (goes, timed_out, down)) in states {
             let (name, state) = ("n".to_owned(), State::parse(text));
             let called = sort(std::slice::from_ref(&name), &BTreeMap::from([(&name, &state)]));
-            assert_eq!((called.nodes.len(), called.timed_out.len()), (usize::from(goes), usize::from(timed_out)), "{text}");
+            let is = [&called.nodes, &called.timed_out, &called.going_down].map(|list| list.len() == 1);
+            assert_eq!(is, [goes, timed_out, down], "{text}");
             assert_eq!(called.up.is_empty(), goes, "{text}");
         }
         // Slurm does not show it: to be suspended.

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::context::{Context, RECORD_SLACK};
+use super::decision::Decision;
 use super::exit::Stopped;
 use super::launching::Work;
+use super::ordering::Wishes;
+use super::recovery::ToFinish;
 use super::resume::PROGRAM;
 use super::survey::Survey;
 use super::telling::{self, Failed};
-use super::recovery::ToFinish;
 use super::{rebuild, recovery};
 use crate::clock;
 use crate::error::chain;
@@ -20,14 +22,13 @@ use crate::model::failure::Backoff;
 use crate::model::instance::Instance;
 use crate::model::mapping::{NodeEntry, NodeState};
 use crate::model::policy::{ScaleBy, Strategy};
-use crate::model::recipe::{Group, LaunchTemplate};
+use crate::model::recipe::LaunchTemplate;
 use crate::model::time::Timestamp;
 use crate::plan::claim::{self, InstanceView, NodeFacts, SlurmView, Verdict};
 use crate::plan::launch::{Ask, Batch, LaunchContext, batch};
 use crate::plan::recover::Relaunch;
-use crate::plan::scaling::{Request, Round, Scaling, Wanted};
-use crate::store::error::StoreError;
 use crate::store::door::Draft;
+use crate::store::error::StoreError;
 use crate::store::launch_record::{self, LiveRecord, RecordBatch, RecordEvent, RecordHeader};
 
 /// What the locked write of the beginning gave.
@@ -42,8 +43,8 @@ pub(super) struct Claimed {
     pub(super) left: Vec<(String, &'static str)>,
     /// Node and instance.
     pub(super) reboot: Vec<(String, String)>,
-    /// The decision that `work` begins to carry out.
-    pub(super) scaling: Option<Scaling>,
+    /// The decisions that `work` begins to carry out.
+    pub(super) decisions: Vec<Decision>,
     /// Batches in the record.
     pub(super) recorded: usize,
     /// What the launch templates' symbolic versions stand for.
@@ -117,37 +118,6 @@ struct Scene<'a> {
     now: Timestamp,
 }
 
-/// The nodes to launch.
-#[derive(Default)]
-struct Wishes<'a> {
-    by_batch: bool,
-    nodes: Vec<Wanted<'a>>,
-    requested_at: BTreeMap<String, Timestamp>,
-}
-
-impl<'a> Wishes<'a> {
-    /// A node of a group in back-off fails; where units are made up of several nodes, its unit must know.
-    fn add(
-        &mut self,
-        node: &str,
-        group: &'a Group,
-        requested: Timestamp,
-        backoff: Option<&Backoff>,
-        claimed: &mut Claimed,
-    ) {
-        let refused = match backoff {
-            Some(backoff) if self.by_batch => {
-                claimed.failed.push(resting(node, &group.name, backoff));
-                return;
-            }
-            Some(backoff) => Some(telling::backoff_failure(backoff)),
-            None => None,
-        };
-        self.requested_at.insert(node.to_owned(), requested);
-        self.nodes.push(Wanted { node: node.to_owned(), group, refused });
-    }
-}
-
 /// Decides for each node, and changes the draft accordingly.
 fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
     let Scene { context, nodes, jobs, versions, survey, last, ref backoffs, now } = *scene;
@@ -162,10 +132,13 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
         }
     }
     let finish = recovery::apply(mapping, survey, &called, true, now);
-    let mut wanted = Wishes { by_batch: context.settings.run.scale_by == ScaleBy::Batch, ..Wishes::default() };
+    let mut wanted = Wishes::new(context.settings.run.scale_by);
     for node in nodes {
         let Some(group) = context.settings.group_of(node) else {
             let failure = telling::unknown_node(&context.settings, node);
+            if context.settings.run.scale_by == ScaleBy::Job && jobs.is_some() {
+                wanted.add_outside(node, context.settings.groups.first(), failure.clone());
+            }
             claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
             continue;
         };
@@ -173,7 +146,8 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
         let requested = requested(context, entry);
         let verdict = claim::verdict(&NodeFacts {
             entry,
-            claim_is_live: entry.is_some_and(|entry| live.contains(&entry.launch)),
+            // One whose run another program recovers is as free as any dead run's: that program leaves a changed claim alone.
+            claim_is_live: entry.is_some_and(|entry| draft.live.contains(&entry.launch)),
             instance: entry.map_or(InstanceView::Unknown, |entry| survey.instance_of(entry)),
             slurm: entry.map_or(SlurmView::Unknown, |entry| survey.slurm_view(node, entry)),
             backoff: backoffs.get(&group.name),
@@ -220,10 +194,12 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
             }
         }
     }
+    // Nodes of a dead run that this call does not name: launched group by group, whatever units the call has.
+    let mut others = Wishes::new(ScaleBy::Batch);
     for Relaunch { node, group, requested } in &finish.relaunch {
         // A group that left the configuration meanwhile: its node is failed like any other outside every group.
         match context.settings.groups.iter().find(|known| known.name == *group) {
-            Some(known) => wanted.add(node, known, *requested, backoffs.get(&known.name), &mut claimed),
+            Some(known) => others.add(node, known, *requested, backoffs.get(&known.name), &mut claimed),
             None => {
                 let failure = telling::unknown_node(&context.settings, node);
                 claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
@@ -236,47 +212,25 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
         launch: &context.launch,
         versions,
     };
-    let Wishes { nodes: wishes, mut requested_at, .. } = wanted;
-    let groups: BTreeMap<&str, &Group> = wishes.iter().map(|wish| (wish.group.name.as_str(), wish.group)).collect();
-    let names: Vec<(String, &Group)> = wishes.iter().map(|wish| (wish.node.clone(), wish.group)).collect();
-    let mut scaling = Scaling::new(Request {
-        nodes: wishes,
-        jobs: jobs.map(<[_]>::to_vec),
-        scale_by: context.settings.run.scale_by,
-        strategy: context.settings.run.strategy,
-    });
-    let Round { launch: orders, fail, .. } = scaling.next_round();
-    let mut open: BTreeMap<&str, &Group> = names.iter().map(|(node, group)| (node.as_str(), *group)).collect();
-    for (node, failure) in fail {
-        let group = open.remove(node.as_str()).map(|group| group.name.clone());
-        claimed.failed.push(Failed { node, group, failure, resting: true });
+    let run = &context.settings.run;
+    let ordered =
+        [wanted.order(jobs, run, &launch_context, &mut claimed), others.order(None, run, &launch_context, &mut claimed)];
+    let (mut claims, mut later) = (Vec::new(), Vec::new());
+    for one in ordered {
+        claims.extend(one.claims);
+        later.extend(one.later);
     }
-    let mut waiting = open.clone();
-    for order in orders {
-        let Some(group) = groups.get(order.group.as_str()) else { continue };
-        for node in &order.nodes {
-            waiting.remove(node.as_str());
-        }
-        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
-        let index = claimed.work.len();
-        let batch = batch(ask, order.nodes, &launch_context, index);
-        claimed.work.push(Work { index, order: Some(order.id), batch, sent: None });
-    }
-    let claims: Vec<(String, String)> = open.iter().map(|(node, group)| ((*node).to_owned(), group.name.clone())).collect();
-    claimed.scaling = (!claims.is_empty()).then_some(scaling);
     for replay in &finish.replay {
         let nodes = replay.nodes.iter().map(|one| one.node.clone()).collect();
-        requested_at.extend(replay.nodes.iter().map(|one| (one.node.clone(), one.requested)));
+        let group = &replay.request.group;
+        claims.extend(replay.nodes.iter().map(|one| (one.node.clone(), group.clone(), one.requested)));
         let batch = Batch { nodes, request: replay.request.clone() };
         claimed.work.push(Work { index: claimed.work.len(), order: None, batch, sent: Some(replay.sent) });
     }
     claimed.publish.extend(finish.publish.iter().cloned());
     let known: BTreeSet<String> = claimed.publish.iter().map(|(node, _)| node.clone()).collect();
     claimed.publish.extend(recovery::unpublished(mapping, &live).into_iter().filter(|(node, _)| !known.contains(node)));
-    let replayed = claimed.work.iter().filter(|work| work.order.is_none()).map(|work| &work.batch);
-    let replayed = replayed.flat_map(|batch| batch.nodes.iter().map(|node| (node.clone(), batch.request.group.clone())));
-    for (node, group) in claims.into_iter().chain(replayed) {
-        let requested = requested_at.get(&node).copied().unwrap_or(now);
+    for (node, group, requested) in claims {
         let entry = claim_entry(&group, &context.launch, requested, now);
         mapping.nodes.insert(node, entry);
     }
@@ -284,13 +238,8 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
         let record = |batch: &Batch| RecordBatch { nodes: batch.nodes.clone(), request: batch.request.clone() };
         let mut batches: Vec<RecordBatch> = claimed.work.iter().map(|work| record(&work.batch)).collect();
         // Nodes whose turn comes later are in the record from the beginning: should this run die, the next program launches them.
-        let mut later: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (node, group) in waiting {
-            later.entry(group.name.as_str()).or_default().push(node.to_owned());
-        }
         for (group, nodes) in later {
-            let Some(group) = groups.get(group) else { continue };
-            let ask = Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort };
+            let ask = Ask { group, recipe: &group.recipe, strategy: Strategy::BestEffort, names_node: false };
             batches.push(record(&batch(ask, nodes, &launch_context, batches.len())));
         }
         claimed.recorded = batches.len();
@@ -312,10 +261,10 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
     Some((claimed, finish))
 }
 
-/// Launch ids whose run is alive; those whose records the survey holds are dead.
+/// Launch ids that a run or another program is at work on; those whose records the survey holds are dead.
 pub(super) fn live_launches(draft: &Draft, survey: &Survey) -> BTreeSet<String> {
     let ours: BTreeSet<&str> = survey.dead.iter().map(|dead| dead.launch.as_str()).collect();
-    draft.live.iter().filter(|launch| !ours.contains(launch.as_str())).cloned().collect()
+    draft.live.union(&draft.recovered).filter(|launch| !ours.contains(launch.as_str())).cloned().collect()
 }
 
 /// When Slurm asked for a node: now. A person who repeats the call by hand for a node that is on its way does not move Slurm's boot
@@ -346,10 +295,6 @@ fn claim_entry(group: &str, launch: &str, requested: Timestamp, now: Timestamp) 
         zone: None,
         unpublished: false,
     }
-}
-
-fn resting(node: &str, group: &str, backoff: &Backoff) -> Failed {
-    Failed { node: node.to_owned(), group: Some(group.to_owned()), failure: telling::backoff_failure(backoff), resting: true }
 }
 
 /// Template versions as numbers, so that a repeated request is the same request even if somebody edits the template in between.

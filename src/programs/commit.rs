@@ -23,6 +23,8 @@ pub(super) struct Committed {
     /// Nodes that need another launch, with the batch they were in: Slurm asked for them again meanwhile, or a repeated request gave
     /// instances that are in use or condemned already.
     pub(super) again: Vec<(Batch, Vec<String>)>,
+    /// The same, of the scaling decisions: they are decided about anew, so that a unit stays one.
+    pub(super) units_again: Vec<String>,
     /// Claims lost to somebody else: nothing is told to Slurm about them.
     pub(super) lost: Vec<(String, &'static str)>,
     pub(super) condemned: bool,
@@ -49,7 +51,7 @@ impl Writer<'_> {
         entry.state == NodeState::Launching && entry.launch == self.launch
     }
 
-    fn fail(&self, mapping: &mut Mapping, node: &str, group: Option<&str>, failure: &Failure, step: &mut Committed) {
+    pub(super) fn fail(&self, mapping: &mut Mapping, node: &str, group: Option<&str>, failure: &Failure, step: &mut Committed) {
         let Some(entry) = mapping.nodes.get(node).filter(|entry| self.owns(entry)) else {
             step.lost.push((node.to_owned(), "suspended or taken over meanwhile"));
             return;
@@ -59,7 +61,15 @@ impl Writer<'_> {
         step.failed.push(Failed { node: node.to_owned(), group: Some(group), failure: failure.clone(), resting: false });
     }
 
-    fn release(&self, mapping: &mut Mapping, instance: &Instance, node: Option<&str>, sent: Timestamp, why: &str, step: &mut Committed) {
+    fn release(
+        &self,
+        mapping: &mut Mapping,
+        instance: &Instance,
+        node: Option<&str>,
+        sent: Timestamp,
+        why: &str,
+        step: &mut Committed,
+    ) {
         recovery::condemn(mapping, &instance.id, node, self.launch, Some(sent), self.now, why);
         step.condemned = true;
     }
@@ -107,7 +117,13 @@ impl Writer<'_> {
     }
 
     /// Commits what the scaling decision says of its orders; `ended` has each order that an instance came from.
-    pub(super) fn commit_round(&self, mapping: &mut Mapping, round: &Round, ended: &BTreeMap<usize, Ended>, step: &mut Committed) {
+    pub(super) fn commit_round(
+        &self,
+        mapping: &mut Mapping,
+        round: &Round,
+        ended: &BTreeMap<usize, Ended>,
+        step: &mut Committed,
+    ) {
         let sent = |order: &usize| ended.get(order).map_or(self.now, |ended| ended.sent);
         for (node, failure) in &round.fail {
             self.fail(mapping, node, None, failure, step);
@@ -115,17 +131,33 @@ impl Writer<'_> {
         for (instance, order) in &round.release {
             self.release(mapping, instance, None, sent(order), "no node needs it", step);
         }
-        let mut again: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for assigned in &round.assign {
             let Some(of) = ended.get(&assigned.order) else { continue };
-            if !self.assign(mapping, &assigned.node, &assigned.instance, of, step) {
-                again.entry(assigned.order).or_default().push(assigned.node.clone());
+            if self.assign(mapping, &assigned.node, &assigned.instance, of, step) {
+                continue;
+            }
+            if self.may_launch {
+                step.units_again.push(assigned.node.clone());
+            } else {
+                self.again(mapping, &of.batch, vec![assigned.node.clone()], step);
             }
         }
-        for (order, nodes) in again {
-            if let Some(of) = ended.get(&order) {
-                self.again(mapping, &of.batch, nodes, step);
-            }
+    }
+
+    /// A node of which somebody who must know it did not want to hear: failed, its instance condemned.
+    pub(super) fn take_back(
+        &self,
+        mapping: &mut Mapping,
+        node: &str,
+        instance: &Instance,
+        failure: &Failure,
+        step: &mut Committed,
+    ) {
+        if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(&instance.id)) {
+            let entry = recovery::take_down(mapping, node, self.now, "the node could not be told");
+            let group = entry.map(|entry| entry.group);
+            step.failed.push(Failed { node: node.to_owned(), group, failure: failure.clone(), resting: false });
+            step.condemned = true;
         }
     }
 

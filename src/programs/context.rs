@@ -26,6 +26,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(20);
 /// A record may outlive its run's end by this much before others take it over although its run seems to live.
 pub(crate) const RECORD_SLACK: Duration = Duration::from_mins(1);
 
+/// The same after a signal.
+const STOPPING_WAIT: Duration = Duration::from_secs(3);
+
 /// The longest a question to EC2 may take.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
 
@@ -56,7 +59,8 @@ pub(crate) struct Context {
 impl Context {
     /// How long to wait for the mapping's lock: no longer than the run may last, but always for one try.
     pub(crate) fn lock_wait(&self) -> Duration {
-        LOCK_WAIT.min(self.limits.left()).max(Duration::from_millis(100))
+        let most = if self.limits.stopping() { STOPPING_WAIT } else { LOCK_WAIT };
+        most.min(self.limits.left()).max(Duration::from_millis(100))
     }
 
     /// Is there a clustermgtd that brings failed nodes back? Beside ParallelCluster there is always one meant to: resume has looked at

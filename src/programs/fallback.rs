@@ -17,12 +17,13 @@ impl Launcher {
             _ => &[],
         };
         let order = work.order;
-        let (nodes, mut have, mut tried, mut sent) = (work.batch.nodes.clone(), Vec::new(), Vec::new(), None);
+        let (nodes, mut have, mut chain, mut sent) = (work.batch.nodes.clone(), Vec::new(), Chain::default(), None);
         let mut outcome = self.launch_once(work).await;
         for fallback in fallbacks {
             sent = sent.or(outcome.work.sent);
-            let Some(failure) = next_may_help(&outcome) else { break };
+            let Some(failure) = next_may_help(&outcome).filter(|_| self.context.limits.may_launch()) else { break };
             let step = format!("{}: {}", brief(&outcome.work.batch.request.recipe, fallbacks), failure.code);
+            chain.failed(failure.clone(), step.clone());
             if let End::Answered { instances, .. } = &mut outcome.end {
                 have.append(instances);
             }
@@ -42,15 +43,15 @@ impl Launcher {
                 "falling back to {} after {step}",
                 describe(&next.batch.request)
             );
-            tried.push(step);
             let unsure = outcome.unsure;
             outcome = self.launch_once(next).await;
             outcome.unsure |= unsure;
         }
+        let last = brief(&outcome.work.batch.request.recipe, fallbacks);
         outcome.work.sent = sent.or(outcome.work.sent);
         outcome.work.batch.nodes = nodes;
         outcome.work.order = order;
-        together(outcome, have, &tried)
+        together(outcome, have, &chain, &last)
     }
 
     fn group(&self, name: &str) -> Option<&Group> {
@@ -63,7 +64,7 @@ impl Launcher {
         let Some(group) = self.group(&request.group) else {
             return Err(std::io::Error::other(format!("group {} is not configured", request.group)));
         };
-        self.add(Ask { group, recipe, strategy: request.strategy }, nodes)
+        self.add(Ask { group, recipe, strategy: request.strategy, names_node: false }, nodes)
     }
 }
 
@@ -84,6 +85,9 @@ fn brief(recipe: &Recipe, fallbacks: &[Recipe]) -> String {
 
 /// The failure after which another recipe may do better: of capacity, quota or zone, and nothing in doubt.
 fn next_may_help(outcome: &Outcome) -> Option<&Failure> {
+    if outcome.in_doubt {
+        return None;
+    }
     let failure = match &outcome.end {
         End::Answered { instances, short: Some(failure) } if instances.len() < outcome.work.batch.nodes.len() => failure,
         End::Failed(failure) => failure,
@@ -92,27 +96,47 @@ fn next_may_help(outcome: &Outcome) -> Option<&Failure> {
     failure.class.lets_fall_back().then_some(failure)
 }
 
-/// The end of a chain of recipes: what all of them launched, and why it is not enough.
-fn together(mut outcome: Outcome, have: Vec<Instance>, tried: &[String]) -> Outcome {
-    let also = |mut failure: Failure| {
-        if !tried.is_empty() {
-            failure.sentence = format!("{} (tried before: {})", failure.sentence, tried.join("; "));
+/// What went wrong on the way through a chain.
+#[derive(Default)]
+struct Chain {
+    /// Code and class are the first recipe's: what it lacks is what the group lacks.
+    first: Option<Failure>,
+    /// `recipe: code` of those after it.
+    others: Vec<String>,
+}
+
+impl Chain {
+    fn failed(&mut self, failure: Failure, step: String) {
+        match self.first {
+            None => self.first = Some(failure),
+            Some(_) => self.others.push(step),
         }
-        failure
-    };
+    }
+
+    /// The failure of the whole chain, whose last recipe ended with `failure`.
+    fn in_all(&self, failure: Failure, last: &str) -> Failure {
+        let Some(first) = self.first.clone() else { return failure };
+        let mut others = self.others.clone();
+        others.push(format!("{last}: {}", failure.code));
+        Failure { sentence: format!("{} (also tried {})", first.sentence, others.join(", ")), ..first }
+    }
+}
+
+/// The end of a chain of recipes: what all of them launched, and why it is not enough.
+fn together(mut outcome: Outcome, have: Vec<Instance>, chain: &Chain, last: &str) -> Outcome {
     outcome.end = match outcome.end {
         End::Answered { mut instances, short } => {
             instances.splice(0..0, have);
-            End::Answered { instances, short: short.map(also) }
+            End::Answered { instances, short: short.map(|failure| chain.in_all(failure, last)) }
         }
-        End::Failed(failure) if !have.is_empty() => End::Answered { instances: have, short: Some(also(failure)) },
-        End::Failed(failure) => End::Failed(also(failure)),
+        End::Failed(failure) if have.is_empty() => End::Failed(chain.in_all(failure, last)),
+        End::Failed(failure) => End::Answered { instances: have, short: Some(chain.in_all(failure, last)) },
+        End::Unknown(failure) if have.is_empty() => End::Unknown(chain.in_all(failure, last)),
         // What may have been launched last is in the record, under its own token: the next program finds it.
-        End::Unknown(failure) if !have.is_empty() => {
+        End::Unknown(failure) => {
             outcome.unsure = true;
-            End::Answered { instances: have, short: Some(also(failure)) }
+            End::Answered { instances: have, short: Some(chain.in_all(failure, last)) }
         }
-        End::Unknown(failure) => End::Unknown(also(failure)),
     };
     outcome
 }

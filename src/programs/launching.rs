@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::context::Context;
+use super::decision::OrderId;
 use super::telling::Jobs;
 use crate::clock;
 use crate::ec2::error::Ec2Error;
@@ -15,9 +16,9 @@ use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes};
 use crate::model::hostlist;
 use crate::model::instance::Instance;
+use crate::model::recipe::LaunchTemplate;
 use crate::model::round::Launched;
 use crate::model::time::Timestamp;
-use crate::model::recipe::LaunchTemplate;
 use crate::plan::launch::{Ask, Batch, LaunchContext, batch, describe, token};
 use crate::store::bucket::TokenBucket;
 use crate::store::launch_record::{LiveRecord, RecordEvent};
@@ -32,7 +33,7 @@ pub(crate) struct Work {
     /// Its index in this run's launch record.
     pub(crate) index: usize,
     /// The order of the scaling decision that it carries out; `None` = it stands for itself.
-    pub(crate) order: Option<usize>,
+    pub(crate) order: Option<OrderId>,
     pub(crate) batch: Batch,
     /// When a request with this client token was first sent.
     pub(crate) sent: Option<Timestamp>,
@@ -46,6 +47,8 @@ pub(crate) struct Outcome {
     /// A client token was given up under which instances may exist (the SDK repeats by itself, so an answer may have been lost
     /// unseen): the record stays for the next programs to look.
     pub(crate) unsure: bool,
+    /// A part of it was never answered.
+    pub(crate) in_doubt: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -118,8 +121,10 @@ impl Launcher {
     /// Launches one batch by its own recipe.
     pub(super) async fn launch_once(&self, mut work: Work) -> Outcome {
         let mut pause = PAUSE_FIRST;
-        // An earlier try may have launched although its answer was lost.
+        // An earlier try, of this run or of the one it finishes, may have launched although its answer was lost.
         let mut unsure = work.sent.is_some();
+        // One of this run.
+        let mut own_unsure = false;
         let mut lost = false;
         let mut last: Option<Failure> = None;
         loop {
@@ -142,7 +147,7 @@ impl Launcher {
                 answer = self.context.ec2.launch(&work.batch.request) => answer,
                 () = self.context.limits.launches_over() => {
                     let failure = last.unwrap_or_else(|| self.no_answer());
-                    return Outcome { work, end: End::Unknown(failure), unsure: true };
+                    return Outcome { work, end: End::Unknown(failure), unsure: true, in_doubt: true };
                 }
             };
             drop(_slot);
@@ -154,7 +159,9 @@ impl Launcher {
                 },
                 Err(error) => match self.next_step(&work, error) {
                     Step::Retry(retry) => retry,
-                    Step::Give(failure) => return ended(work, unsure || lost, failure),
+                    // Had a dead run's try launched anything, EC2 would have answered this one with it (aws-facts A.1). A try that is
+                    // still on its way is found by that run's own record, which stays long enough for it.
+                    Step::Give(failure) => return ended(work, own_unsure || lost, failure),
                     Step::Split(halves) => {
                         let (one, other) = *halves;
                         let (one, other) = tokio::join!(Box::pin(self.launch_once(one)), Box::pin(self.launch_once(other)));
@@ -163,12 +170,13 @@ impl Launcher {
                 },
             };
             let class = error.failure.class;
-            unsure |= class == ErrorClass::Ambiguous;
+            own_unsure |= class == ErrorClass::Ambiguous;
+            unsure |= own_unsure;
             last = Some(error.failure);
             if error.new_token {
                 // What the old token may have launched is found by its tags, from the record.
                 lost |= unsure || class == ErrorClass::TokenSpent;
-                unsure = false;
+                (unsure, own_unsure) = (false, false);
                 match self.renew(&work.batch, work.batch.nodes.clone()) {
                     Ok(renewed) => work = renewed,
                     Err(error) => return ended(work, unsure || lost, cannot_record(&error)),
@@ -276,7 +284,7 @@ impl Launcher {
         } else {
             no_address
         };
-        Outcome { work, end: End::Answered { instances, short }, unsure }
+        Outcome { work, end: End::Answered { instances, short }, unsure, in_doubt: false }
     }
 
     /// CreateFleet gives ids only, and an instance may be unknown or without address for some seconds (R05).
@@ -339,7 +347,7 @@ fn joined(work: Work, one: Outcome, other: Outcome) -> Outcome {
             End::Answered { instances: all, short }
         }
     };
-    Outcome { work, end, unsure: true }
+    Outcome { work, end, unsure: true, in_doubt: one.in_doubt || other.in_doubt }
 }
 
 struct Retry {
@@ -356,7 +364,7 @@ enum Step {
 
 fn ended(work: Work, unsure: bool, failure: Failure) -> Outcome {
     let end = if unsure { End::Unknown(failure) } else { End::Failed(failure) };
-    Outcome { work, end, unsure }
+    Outcome { work, end, unsure, in_doubt: unsure }
 }
 
 /// A fleet that launched nothing because of throttling, whatever else its error list names (R01).

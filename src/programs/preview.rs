@@ -1,7 +1,7 @@
 //! `--dry-run` and `slurm-ec2 plan`: what a call would do, from the configuration and the mapping alone. Asks neither EC2 nor Slurm
 //! and changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::exit::Exit;
 use super::{resume, startup, telling};
@@ -74,12 +74,20 @@ fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<Strin
     }
     let (scale_by, strategy) = (settings.run.scale_by, settings.run.strategy);
     let groups: BTreeMap<&str, &Group> = wanted.iter().map(|wish| (wish.group.name.as_str(), wish.group)).collect();
+    let refused: BTreeSet<String> = wanted.iter().filter(|wish| wish.refused.is_some()).map(|wish| wish.node.clone()).collect();
     let round = Scaling::new(Request { nodes: wanted, jobs: None, scale_by, strategy }).next_round();
+    let mut dragged: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (node, failure) in round.fail.into_iter().filter(|(node, _)| !refused.contains(node)) {
+        dragged.entry(format!("{}: {}", failure.code, failure.sentence)).or_default().push(node);
+    }
+    for (why, nodes) in dragged {
+        lines.push(format!("fail    {:>6}  {}  {why}", nodes.len(), hostlist::compress_sorted(&nodes)));
+    }
     let versions = BTreeMap::new();
     let context = LaunchContext { cluster: &settings.cluster, state_id: "-", launch: "-", versions: &versions };
     for order in round.launch {
         let Some(group) = groups.get(order.group.as_str()) else { continue };
-        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
+        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy, names_node: false };
         let batch = batch(ask, order.nodes, &context, 0);
         lines.push(format!(
             "launch  {:>6}  {}  group {}: {} to {} instances, {}",
@@ -91,13 +99,15 @@ fn plan_resume(settings: &Settings, mapping: &Mapping, backoffs: &BTreeMap<Strin
             describe(&batch.request)
         ));
         for fallback in &group.fallbacks {
-            let ask = Ask { group, recipe: fallback, strategy: order.strategy };
+            let ask = Ask { group, recipe: fallback, strategy: order.strategy, names_node: false };
             let request = launch::batch(ask, Vec::new(), &context, 0).request;
             lines.push(format!("  else  {:>6}  {}", "", describe(&request)));
         }
     }
     if scale_by == ScaleBy::Job {
-        lines.push("note            units are the jobs of the resume file; without one, as here, the whole call is one unit".to_owned());
+        lines.push(
+            "note            units are the jobs of the resume file; without one, as here, the whole call is one unit".to_owned(),
+        );
     }
     for (node, id) in running {
         lines.push(format!("look    {:>6}  {node}  mapped to {id}: left alone if it has registered, else replaced", 1));

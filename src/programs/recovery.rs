@@ -37,6 +37,8 @@ pub(crate) fn apply(
     // What changed since Slurm was asked is somebody else's work by now.
     let mut wanted = survey.wanted();
     wanted.retain(|node, _| mapping.nodes.get(node) == survey.mapping.nodes.get(node));
+    let is_changed = |(node, entry): &(&String, &NodeEntry)| survey.mapping.nodes.get(*node) != Some(*entry);
+    let changed: BTreeSet<String> = mapping.nodes.iter().filter(is_changed).map(|(node, _)| node.clone()).collect();
     let mut covered = survey.covered.clone();
     // A run that was killed while it finished another one leaves two records that name the same nodes.
     let mut called = called.clone();
@@ -49,6 +51,7 @@ pub(crate) fn apply(
             mapping,
             slurm: &wanted,
             called: &called,
+            changed: &changed,
             covered: &covered,
             may_launch,
             now,
@@ -85,13 +88,14 @@ pub(crate) fn settle(survey: &mut Survey, finish: &ToFinish) {
         let mut sweeps: Vec<_> = dead.record.record.sweeps.clone();
         sweeps.push((now, recovery.clean));
         let mut batches = dead.batches;
+        let done: BTreeSet<usize> = recovery.done.iter().copied().collect();
         for batch in &mut batches {
-            batch.done |= recovery.done.contains(&batch.index);
+            batch.done |= done.contains(&batch.index);
         }
         let result = if recover::may_delete(&batches, &sweeps) {
             dead.record.delete().map_err(|error| crate::error::chain(&error))
         } else {
-            events.into_iter().try_for_each(|event| dead.record.append(&event)).map_err(|error| error.to_string())
+            dead.record.append(&events).map_err(|error| error.to_string())
         };
         if let Err(error) = result {
             tracing::warn!(of = dead.launch, "launch record cannot be updated, it is looked at again next time: {error}");

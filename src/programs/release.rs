@@ -129,7 +129,8 @@ async fn once(
     }
     let gone: BTreeSet<&String> = answer.gone.iter().chain(&old).collect();
     if !gone.is_empty()
-        && let Err(error) = context.store.update(context.lock_wait(), |mapping| mapping.condemned.retain(|id, _| !gone.contains(id)))
+        && let Err(error) =
+            context.store.update(context.lock_wait(), |mapping| mapping.condemned.retain(|id, _| !gone.contains(id)))
     {
         tracing::warn!("terminated instances stay on the list for now: {}", chain(&error));
     }

@@ -26,24 +26,26 @@ const LONGEST: Duration = Duration::from_secs(20);
 const MOST_JOBS: usize = 200;
 
 /// Lets those of `jobs` (each with at least one node whose launch failed) start that can go to nodes outside resting groups.
-pub(crate) async fn requeue_now(context: &Context, jobs: &[u64]) {
+///
+/// `failed` are the groups whose launches failed in this run, whether they rest or not.
+pub(crate) async fn requeue_now(context: &Context, jobs: &[u64], failed: &BTreeSet<&str>) {
     if !context.settings.run.requeue_now || jobs.is_empty() {
         return;
     }
     tokio::select! {
         biased;
-        () = look(context, jobs) => {}
+        () = look(context, jobs, failed) => {}
         () = context.limits.stopped() => {}
     }
 }
 
-async fn look(context: &Context, jobs: &[u64]) {
+async fn look(context: &Context, jobs: &[u64], failed: &BTreeSet<&str>) {
     let deadline = context.limits.end.min(Instant::now() + LONGEST);
     let jobs: BTreeSet<u64> = jobs.iter().copied().collect();
     if jobs.len() > MOST_JOBS {
         tracing::info!(jobs = jobs.len(), "only the first {MOST_JOBS} jobs are looked at, the others wait as Slurm has it");
     }
-    let Some((mut free, up)) = free_nodes(context, deadline).await else { return };
+    let Some((mut free, up)) = free_nodes(context, failed, deadline).await else { return };
     let patience = deadline.min(Instant::now() + PATIENCE);
     let mut waiting: Vec<u64> = jobs.into_iter().take(MOST_JOBS).collect();
     loop {
@@ -107,7 +109,7 @@ async fn lift(context: &Context, job: &SlurmJob, nodes: &[String], deadline: Ins
 
 /// The nodes that Slurm could give a job and that no resting group holds, and the partitions that start jobs. `None`: not known,
 /// so nothing is changed.
-async fn free_nodes(context: &Context, deadline: Instant) -> Option<(Vec<Candidate>, BTreeSet<String>)> {
+async fn free_nodes(context: &Context, failed: &BTreeSet<&str>, deadline: Instant) -> Option<(Vec<Candidate>, BTreeSet<String>)> {
     let resting = match context.backoffs().active(clock::now()) {
         Ok(groups) => groups,
         Err(error) => {
@@ -126,8 +128,12 @@ async fn free_nodes(context: &Context, deadline: Instant) -> Option<(Vec<Candida
             return None;
         }
     };
-    let rests: BTreeMap<&str, bool> =
-        context.settings.groups.iter().map(|group| (group.name.as_str(), resting.contains_key(&group.name))).collect();
+    let rests: BTreeMap<&str, bool> = context
+        .settings
+        .groups
+        .iter()
+        .map(|group| (group.name.as_str(), resting.contains_key(&group.name) || failed.contains(group.name.as_str())))
+        .collect();
     let free = nodes.into_iter().filter(|node| {
         let group = context.settings.group_of(&node.name);
         is_free(node, group.map(|group| rests.get(group.name.as_str()).copied().unwrap_or(false)))

@@ -16,9 +16,9 @@ use super::context::Context;
 use super::exit::Exit;
 use super::launching::Launcher;
 use super::run::Run;
-use super::{beside, startup};
 use super::telling::Jobs;
 use super::unusable::{without_config, without_state};
+use super::{beside, startup};
 use crate::error::chain;
 use crate::model::hostlist;
 use crate::model::resume_file::{self, Job, ResumeFile};
@@ -83,7 +83,7 @@ async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
         }
     };
     let claimed_after = context.begun_at.elapsed();
-    let Claimed { work, record, publish, failed, left, reboot, scaling, recorded, versions } = claimed;
+    let Claimed { work, record, publish, failed, left, reboot, decisions, recorded, versions } = claimed;
     let jobs = Arc::new(jobs);
     let mut run = Run::new(Arc::clone(&context), Arc::clone(&jobs), left);
     run.reboot(reboot).await;
@@ -92,7 +92,7 @@ async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
     run.release();
     if let Some(record) = record {
         let launcher = Arc::new(Launcher::new(Arc::clone(&context), record, jobs, recorded, versions));
-        let launcher = run.launch(launcher, work, scaling);
+        let launcher = run.launch(launcher, work, decisions);
         run.drive().await;
         run.end_record(launcher);
     } else {

@@ -1,7 +1,7 @@
 //! `slurm_resume_fail`: nodes that did not register before ResumeTimeout. Their console output goes into the log, their instances go,
 //! the failure is counted, and Slurm gets the nodes back: it would leave them down for ever (slurm-facts 0 #9).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use super::suspend::{free, publish_rest};
 use super::{release, startup, survey, telling, timed_out, unmapped, unusable};
 use crate::model::hostlist;
 use crate::slurm::scontrol::Scontrol;
+use crate::slurm::show::SlurmNode;
 use crate::slurm::update;
 
 const PROGRAM: &str = "slurm_resume_fail";
@@ -63,8 +64,8 @@ impl Story for ResumeFail {
 }
 
 async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
-    let (nodes, up) = still_failed(&context, nodes).await;
-    let freed = match free(&context, &nodes, "not registered before ResumeTimeout").await {
+    let Failed { nodes, up, shown } = still_failed(&context, nodes).await;
+    let freed = match free(&context, &nodes, &nodes).await {
         Ok(freed) => freed,
         Err(stopped) => {
             tracing::error!(nodes = nodes.len(), "instances are left to the suspend that follows: {}", stopped.error);
@@ -74,7 +75,7 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
     };
     timed_out::count(&context, &nodes);
     // Before Slurm forgets the addresses.
-    let found = unmapped::condemn(&context, &freed.unmapped, &nodes).await;
+    let found = unmapped::condemn(&context, &freed, &nodes, shown.as_ref()).await;
     let consoles = timed_out::Consoles::of(&nodes, &freed, &found);
     // Slurm at once: nobody else would bring the nodes back if this run were killed now; and EC2 at once, in case Slurm hangs. The
     // consoles stay readable after a termination.
@@ -118,10 +119,18 @@ async fn give_back(context: &Context, nodes: &[String]) -> usize {
     bring_back(&context.slurm, nodes, context.settings.slurm.nodes_per_call, context.limits.end).await
 }
 
-/// Without those whose slurmd registered after all: too late for Slurm's timeout, but a job may run there now.
-async fn still_failed(context: &Context, nodes: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let Some(shown) = survey::show(context, &nodes).await else { return (nodes, Vec::new()) };
-    let (up, failed): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
+/// What this was called for, sorted.
+struct Failed {
+    nodes: Vec<String>,
+    /// slurmd registered after all: too late for Slurm's timeout, but a job may run there now.
+    up: Vec<String>,
+    /// What Slurm said of all of them; absent when it did not answer.
+    shown: Option<BTreeMap<String, SlurmNode>>,
+}
+
+async fn still_failed(context: &Context, nodes: Vec<String>) -> Failed {
+    let Some(shown) = survey::show(context, &nodes).await else { return Failed { nodes, up: Vec::new(), shown: None } };
+    let (up, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
         shown.get(node).is_some_and(|node| {
             let state = &node.state;
             !state.is_down() && !state.is_powering_up() && !state.is_powered_down() && !state.is_powering_down()
@@ -133,7 +142,7 @@ async fn still_failed(context: &Context, nodes: Vec<String>) -> (Vec<String>, Ve
             "up after all, left alone; to take a node down: scontrol update nodename=... state=power_down"
         );
     }
-    (failed, up)
+    Failed { nodes, up, shown: Some(shown) }
 }
 
 /// `state=power_down`: SuspendProgram runs for the nodes and they end in `idle~`; never `resume`, which leaves flags behind (F02).

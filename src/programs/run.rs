@@ -8,23 +8,24 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::commit::{Committed, Ended, Writer};
+use super::commit::{Committed, Writer};
 use super::context::Context;
-use super::exit::Exit;
+use super::decision::{Decision, OrderId};
 use super::launching::{End, Launcher, Outcome, Work, cannot_record, time_is_up};
+use super::publishing::{self, Published};
+use super::recovery;
 use super::release::{self, Released};
-use super::requeue;
 use super::resume::PROGRAM;
 use super::telling::{self, Failed, Jobs};
-use super::publishing::{self, Published};
-use super::{beside, recovery, startup};
 use crate::clock;
 use crate::error::chain;
-use crate::model::failure::{ErrorClass, Failure};
+use crate::model::failure::Failure;
 use crate::model::hostlist;
-use crate::model::instance::{Instance, tag};
+use crate::model::instance::Instance;
+use crate::model::mapping::{Mapping, NodeState};
+use crate::model::policy::ScaleBy;
 use crate::plan::launch::Ask;
-use crate::plan::scaling::{Answer, Order, Round, Scaling};
+use crate::plan::scaling::{Order, Request, Round, Scaling, Wanted};
 
 enum Event {
     Launched(Box<Outcome>),
@@ -33,31 +34,52 @@ enum Event {
     Released(Released),
 }
 
+/// What the next locked write brings into the mapping.
+#[derive(Default)]
+struct Unwritten {
+    /// By the place of their decision.
+    rounds: Vec<(usize, Round)>,
+    /// Batches that stand for themselves.
+    alone: Vec<Outcome>,
+    /// Nodes of which somebody who must know them did not want to hear.
+    refused: Vec<(String, Instance, Failure)>,
+    /// Claims that nothing is launched for.
+    failed: Vec<(String, Failure)>,
+}
+
+impl Unwritten {
+    fn is_empty(&self) -> bool {
+        self.rounds.is_empty() && self.alone.is_empty() && self.refused.is_empty() && self.failed.is_empty()
+    }
+}
+
+/// Tries of a write that the run's end still waits for, and the pause between them.
+const LAST_TRIES: usize = 5;
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
 /// The run after the claims: everything that happens at the same time, and what came of it.
 pub(super) struct Run {
-    context: Arc<Context>,
-    jobs: Arc<Jobs>,
+    pub(super) context: Arc<Context>,
+    pub(super) jobs: Arc<Jobs>,
     launcher: Option<Arc<Launcher>>,
-    scaling: Option<Scaling>,
-    /// Orders whose answer is out.
-    awaited: usize,
-    /// Orders that are answered: instances in the pool may still come from them.
-    ended: BTreeMap<usize, Ended>,
+    decisions: Vec<Decision>,
+    /// Decided, and not in the mapping yet.
+    unwritten: Unwritten,
     tasks: JoinSet<Event>,
     releasing: bool,
     tried: BTreeSet<String>,
-    backed: Vec<(String, String)>,
-    failed: Vec<Failed>,
-    left: Vec<(String, &'static str)>,
-    untold: Vec<String>,
-    unreleased: Vec<(String, String)>,
+    pub(super) backed: Vec<(String, String)>,
+    pub(super) failed: Vec<Failed>,
+    pub(super) left: Vec<(String, &'static str)>,
+    pub(super) untold: Vec<String>,
+    pub(super) unreleased: Vec<(String, String)>,
     /// Everything this run began is accounted for: its record may go.
-    certain: bool,
+    pub(super) certain: bool,
     /// A given-up client token may have launched something: the record stays, though nothing is open.
     look_again: bool,
     launching: usize,
-    launched_after: Duration,
-    published_after: Duration,
+    pub(super) launched_after: Duration,
+    pub(super) published_after: Duration,
 }
 
 impl Run {
@@ -69,9 +91,8 @@ impl Run {
             context,
             jobs,
             launcher: None,
-            scaling: None,
-            awaited: 0,
-            ended: BTreeMap::new(),
+            decisions: Vec::new(),
+            unwritten: Unwritten::default(),
             tasks: JoinSet::new(),
             releasing: false,
             tried: BTreeSet::new(),
@@ -88,10 +109,9 @@ impl Run {
         }
     }
 
-    pub(super) fn launch(&mut self, launcher: Arc<Launcher>, work: Vec<Work>, scaling: Option<Scaling>) -> Arc<Launcher> {
+    pub(super) fn launch(&mut self, launcher: Arc<Launcher>, work: Vec<Work>, decisions: Vec<Decision>) -> Arc<Launcher> {
         self.launcher = Some(Arc::clone(&launcher));
-        self.scaling = scaling;
-        self.awaited = work.iter().filter(|work| work.order.is_some()).count();
+        self.decisions = decisions;
         for work in work {
             self.spawn(work);
         }
@@ -171,6 +191,22 @@ impl Run {
 
     /// Until nothing is under way any more.
     pub(super) async fn drive(&mut self) {
+        self.until_quiet().await;
+        for _ in 0..LAST_TRIES {
+            if self.unwritten.is_empty() || self.context.limits.left() < 2 * LAST_PAUSE || self.context.limits.stopping() {
+                break;
+            }
+            tokio::time::sleep(LAST_PAUSE).await;
+            self.write();
+            self.until_quiet().await;
+        }
+        self.certain &= self.unwritten.is_empty();
+        if self.context.interactive {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+
+    async fn until_quiet(&mut self) {
         let mut progress = tokio::time::interval(Duration::from_millis(500));
         loop {
             let event = tokio::select! {
@@ -180,7 +216,7 @@ impl Run {
                     continue;
                 }
             };
-            let Some(event) = event else { break };
+            let Some(event) = event else { return };
             let mut events = vec![event];
             while let Some(event) = self.tasks.try_join_next() {
                 events.push(event);
@@ -204,11 +240,9 @@ impl Run {
             }
             if !outcomes.is_empty() {
                 self.launched_after = self.context.begun_at.elapsed();
-                self.commit(outcomes);
+                self.answered(outcomes);
             }
-        }
-        if self.context.interactive {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+            self.write();
         }
     }
 
@@ -224,115 +258,114 @@ impl Run {
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Batches that ended: what the scaling decision makes of them, into the mapping under the lock, compare and set; then Slurm, and
-    /// the launches that follow from it.
-    fn commit(&mut self, outcomes: Vec<Outcome>) {
-        let mut alone = Vec::new();
-        let mut scaling = self.scaling.take();
+    /// Batches that ended: what the decisions make of them, and the launches that follow.
+    fn answered(&mut self, outcomes: Vec<Outcome>) {
+        let now = clock::now();
+        let mut touched = BTreeSet::new();
         for outcome in outcomes {
             self.launching = self.launching.saturating_sub(outcome.work.batch.nodes.len());
             self.certain &= !matches!(outcome.end, End::Unknown(_));
             self.look_again |= outcome.unsure;
-            match (outcome.work.order, &mut scaling) {
-                (Some(order), Some(scaling)) => {
-                    self.awaited -= 1;
-                    let sent = outcome.work.sent.unwrap_or_else(clock::now);
-                    self.ended.insert(order, Ended { batch: outcome.work.batch, sent });
-                    scaling.record(order, match outcome.end {
-                        End::Answered { instances, short } => Answer { instances, failure: short },
-                        End::Failed(failure) | End::Unknown(failure) => Answer { instances: Vec::new(), failure: Some(failure) },
-                    });
+            match outcome.work.order {
+                Some(OrderId { decision, order }) if decision < self.decisions.len() => {
+                    self.decisions[decision].record(order, outcome, now);
+                    touched.insert(decision);
                 }
-                _ => alone.push(outcome),
+                _ => self.unwritten.alone.push(outcome),
             }
         }
-        let (round, next) = scaling.as_mut().map_or_else(Default::default, |scaling| self.decide(scaling));
-        self.scaling = scaling;
-        if self.write(&round, &alone) {
-            for work in next {
-                self.spawn(work);
-            }
-        }
-    }
-
-    /// The decision after the latest answers: what is to be written, and the further launches, each recorded.
-    fn decide(&mut self, scaling: &mut Scaling) -> (Round, Vec<Work>) {
-        let (mut all, mut next) = (Round::default(), Vec::new());
-        let mut take = |round: Round| {
-            all.assign.extend(round.assign);
-            all.fail.extend(round.fail);
-            all.release.extend(round.release);
-            round.launch
-        };
-        loop {
-            let round = scaling.next_round();
-            if round.is_empty() {
-                break;
-            }
-            for order in take(round) {
-                match self.record(&order) {
-                    Ok(work) => {
-                        self.awaited += 1;
-                        next.push(work);
-                    }
-                    Err(failure) => scaling.record(order.id, Answer { instances: Vec::new(), failure: Some(failure) }),
+        if self.context.settings.run.scale_by != ScaleBy::Batch && !touched.is_empty() {
+            // A unit does not wait for nodes that were suspended meanwhile, nor take instances for them.
+            if let Ok(mapping) = self.context.store.read() {
+                let ours = |mapping: &Mapping, node: &str| {
+                    mapping
+                        .nodes
+                        .get(node)
+                        .is_some_and(|entry| entry.state == NodeState::Launching && entry.launch == self.context.launch)
+                };
+                for decision in &touched {
+                    self.decisions[*decision].let_go(&mapping, ours);
                 }
             }
         }
-        if self.awaited == 0 && !scaling.is_finished() {
-            take(scaling.give_up(time_is_up()));
+        for decision in touched {
+            self.decide(decision);
         }
-        (all, next)
     }
 
-    /// A further order of this run, recorded before anything is sent.
-    fn record(&self, order: &Order) -> Result<Work, Failure> {
-        let group = self.context.settings.groups.iter().find(|group| group.name == order.group);
-        let (Some(launcher), Some(group), true) = (&self.launcher, group, self.context.limits.may_launch()) else {
-            return Err(time_is_up());
+    /// What a decision says now: its further orders go out, the rest is to be written.
+    fn decide(&mut self, place: usize) {
+        let mut next = Vec::new();
+        let (context, launcher) = (Arc::clone(&self.context), self.launcher.clone());
+        let send = |order: &Order| {
+            let work = further(&context, launcher.as_deref(), order)?;
+            next.push(Work { order: Some(OrderId { decision: place, order: order.id }), ..work });
+            Ok(())
         };
-        let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy };
-        let work = launcher.add(ask, order.nodes.clone()).map_err(|error| cannot_record(&error))?;
-        Ok(Work { order: Some(order.id), ..work })
+        let round = self.decisions[place].decide(send, time_is_up());
+        if !round.is_empty() {
+            self.unwritten.rounds.push((place, round));
+        }
+        for work in next {
+            self.spawn(work);
+        }
     }
 
-    /// One locked write of what has been decided; false when it failed.
-    fn write(&mut self, round: &Round, alone: &[Outcome]) -> bool {
-        let (context, ended) = (Arc::clone(&self.context), &self.ended);
+    /// One locked write of everything that has been decided, compare and set; then Slurm, and launches anew. What cannot be written
+    /// stays for the next try.
+    fn write(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
+        let context = Arc::clone(&self.context);
         let writer = Writer { launch: &context.launch, now: clock::now(), may_launch: context.limits.may_launch() };
+        let (unwritten, decisions) = (&self.unwritten, &self.decisions);
         let result = context.store.update(context.lock_wait(), |mapping| {
             let mut step = Committed::default();
-            writer.commit_round(mapping, round, ended, &mut step);
-            for outcome in alone {
+            for (place, round) in &unwritten.rounds {
+                writer.commit_round(mapping, round, &decisions[*place].ended, &mut step);
+            }
+            for outcome in &unwritten.alone {
                 writer.commit_one(mapping, outcome, &mut step);
+            }
+            for (node, instance, failure) in &unwritten.refused {
+                writer.take_back(mapping, node, instance, failure, &mut step);
+            }
+            for (node, failure) in &unwritten.failed {
+                writer.fail(mapping, node, None, failure, &mut step);
             }
             step
         });
-        let step = match result {
-            Ok(step) => step,
-            Err(error) => {
-                tracing::error!(
-                    "the mapping cannot be written; the instances of this launch are left to the next program: {}",
-                    chain(&error)
-                );
-                self.certain = false;
-                return false;
+        match result {
+            Ok(step) => {
+                self.unwritten = Unwritten::default();
+                self.written(step);
             }
-        };
-        if let Some(launcher) = self.launcher.clone() {
-            for (batch, nodes) in step.again {
-                tracing::info!(
-                    nodes = hostlist::compress_sorted(&nodes),
-                    "what was launched cannot serve these nodes: launching anew"
-                );
-                match launcher.renew(&batch, nodes) {
-                    Ok(work) => self.spawn(work),
-                    Err(error) => {
-                        tracing::error!("the launch record cannot be written, the claim is left to the next program: {error}");
-                        self.certain = false;
-                    }
+            Err(error) => tracing::error!(
+                "the mapping cannot be written, to be tried again; what this run does not get to is left to the next program: {}",
+                chain(&error)
+            ),
+        }
+    }
+
+    fn written(&mut self, step: Committed) {
+        for (batch, nodes) in step.again {
+            tracing::info!(
+                nodes = hostlist::compress_sorted(&nodes),
+                "what was launched cannot serve these nodes: launching anew"
+            );
+            let renewed = self.launcher.as_ref().map(|launcher| launcher.renew(&batch, nodes.clone()));
+            match renewed {
+                Some(Ok(work)) => self.spawn(work),
+                Some(Err(error)) => {
+                    let failure = cannot_record(&error);
+                    self.unwritten.failed.extend(nodes.into_iter().map(|node| (node, failure.clone())));
                 }
+                None => self.certain = false,
             }
+        }
+        if !step.units_again.is_empty() {
+            self.launch_units_again(step.units_again);
         }
         for (node, why) in &step.lost {
             tracing::info!(node, "its instance is not needed any more: {why}");
@@ -342,7 +375,24 @@ impl Run {
         if step.condemned {
             self.release();
         }
-        true
+    }
+
+    /// Slurm asked for these nodes again after their instances were launched: a decision of their own, by their jobs as before.
+    fn launch_units_again(&mut self, nodes: Vec<String>) {
+        tracing::info!(nodes = hostlist::compress_sorted(&nodes), "what was launched cannot serve these nodes: launching anew");
+        let context = Arc::clone(&self.context);
+        let wanted = nodes
+            .iter()
+            .filter_map(|node| Some(Wanted { node: node.clone(), group: context.settings.group_of(node)?, refused: None }));
+        let scaling = Scaling::new(Request {
+            nodes: wanted.collect(),
+            jobs: self.jobs.units().map(<[_]>::to_vec),
+            scale_by: context.settings.run.scale_by,
+            strategy: context.settings.run.strategy,
+        });
+        self.decisions.push(Decision::new(scaling, nodes.into_iter().collect(), 0));
+        self.decide(self.decisions.len() - 1);
+        self.write();
     }
 
     fn published(&mut self, pairs: &[(String, Instance)], published: &Published) {
@@ -372,29 +422,12 @@ impl Run {
         for (node, instance) in pairs {
             tracing::debug!(node, instance = instance.id, ip = instance.private_ip, "assigned");
         }
-        if refused.is_empty() {
-            return;
-        }
-        // Slurm does not want these nodes: their instances go in this same run.
-        let now = clock::now();
-        let mut failed = Vec::new();
-        let result = self.context.store.update(self.context.lock_wait(), |mapping| {
-            failed.clear();
-            for (node, instance) in pairs {
-                let Some(failure) = refused.get(node).copied() else { continue };
-                if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(&instance.id)) {
-                    let entry = recovery::take_down(mapping, node, now, "the node could not be told");
-                    let failure = failure.clone();
-                    failed.push(Failed { node: node.clone(), group: entry.map(|entry| entry.group), failure, resting: false });
-                }
+        // Who is not told would wait for ever: the instances of these nodes go in this same run.
+        for (node, instance) in pairs {
+            if let Some(failure) = refused.get(node).copied() {
+                self.unwritten.refused.push((node.clone(), instance.clone(), failure.clone()));
             }
-        });
-        if let Err(error) = result {
-            tracing::error!("the mapping cannot be written: {}", chain(&error));
-            self.certain = false;
         }
-        self.fail(failed);
-        self.release();
     }
 
     fn released(&mut self, released: Released) {
@@ -427,82 +460,14 @@ impl Run {
             tracing::warn!("the launch record cannot be removed, the next program does it: {}", chain(&error));
         }
     }
-
-    pub(super) async fn finish(self, claimed_after: Duration) -> Exit {
-        self.tag_nodes().await;
-        beside::note_failures(&self.context, &self.failed);
-        let failed: Vec<&str> = self.failed.iter().map(|one| one.node.as_str()).collect();
-        requeue::requeue_now(&self.context, &self.jobs.ids(&failed)).await;
-        let calls = self.context.calls();
-        tracing::info!(
-            launched = self.backed.len(),
-            failed = self.failed.len(),
-            left = self.left.len(),
-            claimed_ms = millis(claimed_after),
-            launched_ms = millis(self.launched_after),
-            published_ms = millis(self.published_after),
-            total_ms = millis(self.context.begun_at.elapsed()),
-            calls = %calls,
-            "ended"
-        );
-        if self.context.interactive {
-            self.summary();
-        }
-        if !self.untold.is_empty() || !self.certain {
-            Exit::TempFail
-        } else if !self.failed.is_empty() || !self.unreleased.is_empty() {
-            Exit::SomeFailed
-        } else {
-            Exit::Done
-        }
-    }
-
-    /// Each node's name on its instance, where the group asks for it: paced, best effort, after everything else.
-    async fn tag_nodes(&self) {
-        for (node, id) in &self.backed {
-            let wanted =
-                self.context.settings.group_of(node).is_some_and(|group| group.launch.node_tags && group.launch.batch_size > 1);
-            if !wanted || self.context.limits.stopping() || self.context.limits.left() < Duration::from_secs(2) {
-                continue;
-            }
-            let tags = [(tag::NODE.to_owned(), node.clone())];
-            let tagging = self.context.ec2.tag(std::slice::from_ref(id), &tags);
-            if let Err(error) = self.context.ask("CreateTags", tagging).await {
-                tracing::warn!(node, instance = id, "its name tag was not written: {}", chain(&error));
-                if error.class == ErrorClass::Identity || error.class.is_retryable() {
-                    return;
-                }
-            }
-        }
-    }
-
-    fn summary(&self) {
-        let names = |nodes: Vec<&String>| hostlist::compress_sorted(&nodes);
-        startup::say(&format!(
-            "launched {:>6}  {}",
-            self.backed.len(),
-            names(self.backed.iter().map(|(node, _)| node).collect())
-        ));
-        if !self.left.is_empty() {
-            startup::say(&format!(
-                "left     {:>6}  {}",
-                self.left.len(),
-                names(self.left.iter().map(|(node, _)| node).collect())
-            ));
-        }
-        let mut reasons: BTreeMap<String, Vec<&String>> = BTreeMap::new();
-        for one in &self.failed {
-            reasons.entry(format!("{}: {}", one.failure.code, one.failure.sentence)).or_default().push(&one.node);
-        }
-        for (reason, nodes) in reasons {
-            startup::say(&format!("failed   {:>6}  {}  {reason}", nodes.len(), names(nodes)));
-        }
-        for (id, why) in &self.unreleased {
-            startup::say(&format!("not terminated  {id}  {why}"));
-        }
-    }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// A further order of a run, recorded before anything is sent.
+fn further(context: &Context, launcher: Option<&Launcher>, order: &Order) -> Result<Work, Failure> {
+    let group = context.settings.groups.iter().find(|group| group.name == order.group);
+    let (Some(launcher), Some(group), true) = (launcher, group, context.limits.may_launch()) else {
+        return Err(time_is_up());
+    };
+    let ask = Ask { group, recipe: &group.recipe, strategy: order.strategy, names_node: false };
+    launcher.add(ask, order.nodes.clone()).map_err(|error| cannot_record(&error))
 }

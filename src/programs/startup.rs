@@ -45,6 +45,8 @@ pub(crate) fn config_place(program: &str, given: Option<&Path>, env: &Environmen
         path: source::choose(program, named, Path::new(config::file::default_path()), &plugin_dir),
         slurm_bin_dir: env.slurm_bin_dir.clone(),
         ca_bundle: env.ca_bundle.clone(),
+        home: env.home.clone(),
+        pki_dir: Some(PathBuf::from(source::PKI_DIR)),
         sudo: Some(PathBuf::from(SUDO)).filter(|sudo| !geteuid().is_root() && sudo.exists()),
         plugin_dir,
         is_copy: false,
@@ -155,7 +157,7 @@ fn make_folder(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<(), String>
 }
 
 /// A user's ids from a passwd file, read by ourselves: a static glibc must not load NSS modules. A number is itself.
-fn lookup_user(passwd: &Path, user: &str) -> Result<(u32, u32), String> {
+pub(crate) fn lookup_user(passwd: &Path, user: &str) -> Result<(u32, u32), String> {
     let text =
         fs::read_to_string(passwd).map_err(|error| format!("SlurmUser {user}: cannot read {}: {error}", passwd.display()))?;
     let number: Option<u32> = user.parse().ok();
@@ -288,5 +290,32 @@ mod tests {
         assert_eq!(lookup_user(&passwd, "64030"), Ok((64030, 64031)));
         let error = lookup_user(&passwd, "nobody").expect_err("not there");
         assert!(error.contains("SlurmUser nobody"), "{error}");
+    }
+
+    /// Orphans of 300 s go, whatever slurm.conf and `[launch] deadline` allow.
+    #[test]
+    fn beside_parallelcluster_a_run_ends_before_its_instances_are_orphans() {
+        const BESIDE: &str = "[parallelcluster]\nheartbeat = \"/opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat\"\n";
+        let dir = tempfile::tempdir().expect("a folder");
+        let conf = |resume_timeout: u32| {
+            let path = dir.path().join("slurm.conf");
+            let text = format!("ClusterName=hpc\nResumeTimeout={resume_timeout}\n");
+            crate::store::atomic::replace(&path, text.as_bytes(), 0o644).expect("written");
+            crate::slurm::conf::read(&path).expect("a slurm.conf")
+        };
+        let limit = |beside: &str, conf: Option<&SlurmConf>| {
+            let text = format!(
+                "cluster = \"hpc\"\nregion = \"eu-west-1\"\n{beside}\
+                 [[group]]\nname = \"c5\"\nnodes = \"c5-[1-2]\"\nlaunch_template = {{ name = \"hpc-c5\", version = \"1\" }}\n"
+            );
+            let mut settings = config::file::parse(Path::new("slurm-ec2.toml"), &text).expect("a configuration");
+            settings.run.deadline = Duration::from_mins(10);
+            time_limit(&settings, conf, &["c5-1".to_owned()]).as_secs()
+        };
+        for (resume_timeout, standalone, beside) in [(1800, 600, 240), (482, 241, 240), (480, 240, 240), (60, 30, 30)] {
+            let conf = conf(resume_timeout);
+            assert_eq!((limit("", Some(&conf)), limit(BESIDE, Some(&conf))), (standalone, beside), "{resume_timeout}");
+        }
+        assert_eq!((limit("", None), limit(BESIDE, None)), (30, 30));
     }
 }

@@ -26,6 +26,13 @@ pub(crate) struct Dead {
     pub(crate) instances: Vec<Instance>,
 }
 
+impl Dead {
+    /// The launch ids that its batches went out under.
+    fn launches(&self) -> BTreeSet<String> {
+        self.batches.iter().map(|batch| batch.key().launch().to_owned()).collect()
+    }
+}
+
 pub(crate) struct Survey {
     pub(crate) mapping: Mapping,
     /// mapping.json was there.
@@ -56,16 +63,16 @@ impl Survey {
             dead.iter().flat_map(|dead| dead.batches.iter().filter(|batch| !batch.done).flat_map(|batch| batch.nodes.clone())),
         );
         let ask: Vec<String> = ask.into_iter().collect();
-        let launches: BTreeSet<String> =
-            dead.iter().flat_map(|dead| dead.batches.iter().map(|batch| batch.key().launch().to_owned())).collect();
-        let launches: Vec<String> = launches.into_iter().collect();
+        // A run that finished another one has batches under that one's launch id too.
+        let of_each: Vec<BTreeSet<String>> = dead.iter().map(Dead::launches).collect();
+        let launches: Vec<String> = of_each.iter().flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect();
         let (instances, launched, slurm) =
             tokio::join!(describe(context, &ids), describe_launches(context, &launches), show(context, &ask));
         let dead_answered = launched.is_some();
         for instance in launched.unwrap_or_default() {
             let launch = instance.tags.get(tag::LAUNCH).map(String::as_str).unwrap_or_default();
-            for dead in &mut dead {
-                if dead.launch == launch || dead.batches.iter().any(|batch| batch.key().launch() == launch) {
+            for (dead, launches) in dead.iter_mut().zip(&of_each) {
+                if dead.launch == launch || launches.contains(launch) {
                     dead.instances.push(instance.clone());
                 }
             }

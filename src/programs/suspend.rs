@@ -3,7 +3,7 @@
 //! One locked write frees the nodes and condemns their instances; then EC2 terminates. A claim that a live run is still launching is
 //! taken away: that run loses the compare-and-set at its commit and condemns its instance itself.
 //!
-//! On a ParallelCluster head node this is ResumeFailProgram too (`beside.rs`).
+//! On a ParallelCluster head node this is ResumeFailProgram too, and Slurm forgets the addresses before the instances go (`beside.rs`).
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use super::{beside, publishing, rebuild, recovery, release, startup, survey, tel
 use crate::clock;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
-use crate::model::mapping::NodeState;
+use crate::model::mapping::{NodeEntry, NodeState};
 use crate::slurm::update;
 
 const PROGRAM: &str = "slurm_suspend";
@@ -56,12 +56,7 @@ impl Story for Suspend {
 async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
     let called = beside::called(context, called_for).await;
     let nodes = called.nodes.as_slice();
-    let why = if called.timed_out.len() == nodes.len() && !nodes.is_empty() {
-        "not registered before ResumeTimeout"
-    } else {
-        "suspended"
-    };
-    let freed = match free(context, nodes, why).await {
+    let freed = match free(context, nodes, &called.timed_out).await {
         Ok(freed) => freed,
         Err(stopped) => {
             tracing::error!(nodes = nodes.len(), "nothing terminated: {}", stopped.error);
@@ -69,14 +64,18 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
         }
     };
     timed_out::count(context, &called.timed_out);
-    let found = unmapped::condemn(context, &freed.unmapped, nodes).await;
+    // Before Slurm forgets the addresses.
+    let found = unmapped::condemn(context, &freed, nodes, called.shown.as_ref()).await;
     let consoles = timed_out::Consoles::of(&called.timed_out, &freed, &found);
+    let taken = beside::take_addresses_back(context, &called, &freed).await;
+    let mut publish = freed.publish.clone();
+    publish.extend(beside::claimed_since(context, &taken));
     // In EC2's and Slurm's time at once: the next resume of these nodes may come any moment.
     let none = BTreeSet::new();
     let (released, (), (), (), ()) = tokio::join!(
         release::release(context, &none),
         rest_groups(context, nodes),
-        publish_rest(context, &freed.publish),
+        publish_rest(context, &publish),
         consoles.log(context),
         beside::warn_if_stale(context)
     );
@@ -84,7 +83,7 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
     tracing::info!(
         condemned = freed.condemned + found.len(),
         cancelled = freed.cancelled,
-        without_instance = freed.unmapped.len() - found.len().min(freed.unmapped.len()),
+        without_instance = freed.unmapped.iter().filter(|node| !found.iter().any(|(of, _)| of == *node)).count(),
         terminated = released.gone.len(),
         left = released.left.len(),
         total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -109,21 +108,30 @@ pub(super) struct Freed {
     pub(super) cancelled: usize,
     /// Nodes without an entry: failed launches come here too.
     pub(super) unmapped: Vec<String>,
-    /// Node, group and instance of what was mapped.
-    pub(super) instances: Vec<(String, String, Option<String>)>,
+    /// What was mapped.
+    pub(super) instances: Vec<Was>,
     /// Nodes whose address Slurm was not told yet.
     pub(super) publish: Vec<(String, Instance)>,
 }
 
-/// Frees `nodes` in the mapping and condemns their instances; finishes what dead runs left on the way. A node that was asked for
-/// again since this run began is left to that newer call.
-pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Result<Freed, Stopped> {
+/// What the mapping said of a node.
+#[derive(Debug)]
+pub(super) struct Was {
+    pub(super) node: String,
+    pub(super) instance_id: Option<String>,
+    pub(super) private_ip: Option<String>,
+}
+
+/// Frees `nodes` in the mapping and condemns their instances, `timed_out` among them with that reason; finishes what dead runs left on
+/// the way. A node that was asked for again since this run began is left to that newer call.
+pub(super) async fn free(context: &Context, nodes: &[String], timed_out: &[String]) -> Result<Freed, Stopped> {
     let mut survey = Survey::take(context, &[]).await?;
     if !survey.mapping_existed && rebuild::rebuild(context).await? {
         drop(survey);
         survey = Survey::take(context, &[]).await?;
     }
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
+    let timed_out: BTreeSet<&String> = timed_out.iter().collect();
     let now = clock::now();
     let changed = context.store.change(context.lock_wait(), now, |draft| {
         let live = live_launches(draft, &survey);
@@ -135,6 +143,7 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Resu
                 tracing::info!(node, "left alone: Slurm asked for it again since");
                 continue;
             }
+            let why = if timed_out.contains(node) { "not registered before ResumeTimeout" } else { "suspended" };
             match recovery::take_down(mapping, node, now, why) {
                 Some(entry) => {
                     match (entry.state, &entry.instance_id) {
@@ -145,7 +154,8 @@ pub(super) async fn free(context: &Context, nodes: &[String], why: &str) -> Resu
                         (NodeState::Running, Some(_)) => freed.condemned += 1,
                         (NodeState::Running, None) => {}
                     }
-                    freed.instances.push((node.clone(), entry.group, entry.instance_id));
+                    let NodeEntry { instance_id, private_ip, .. } = entry;
+                    freed.instances.push(Was { node: node.clone(), instance_id, private_ip });
                 }
                 None => freed.unmapped.push(node.clone()),
             }

@@ -57,6 +57,11 @@ pub(crate) async fn tell_failed(context: &Context, failed: &[Failed], jobs: &Job
     }
     let version = version(context).await;
     let per_call = context.settings.slurm.nodes_per_call;
+    if by_reason.len() > 1 && !daemon {
+        // A job may wait for nodes that fail for different reasons: the first update requeues it.
+        let nodes: Vec<String> = failed.iter().filter(|one| one.group.is_some()).map(|one| one.node.clone()).collect();
+        context.apply(update::dummy_address_args(&nodes, &version, per_call)).await;
+    }
     let mut untold = Vec::new();
     for ((group, reason), failed) in by_reason {
         let mut nodes: Vec<String> = failed.iter().map(|one| one.node.clone()).collect();

@@ -34,7 +34,7 @@ impl Consoles {
     /// Those of `nodes`, among all that were freed and found.
     pub(super) fn of(nodes: &[String], freed: &Freed, found: &[(String, String)]) -> Self {
         let nodes: BTreeSet<&String> = nodes.iter().collect();
-        let mapped = freed.instances.iter().filter_map(|(node, _, id)| Some((node.clone(), id.clone()?)));
+        let mapped = freed.instances.iter().filter_map(|was| Some((was.node.clone(), was.instance_id.clone()?)));
         let instances: Vec<_> = mapped.chain(found.iter().cloned()).filter(|(node, _)| nodes.contains(node)).collect();
         let known: BTreeSet<&String> = instances.iter().map(|(node, _)| node).collect();
         let without = freed.unmapped.iter().filter(|node| nodes.contains(node) && !known.contains(node)).cloned().collect();

@@ -1,11 +1,15 @@
 //! Instances behind nodes that the mapping does not know: by Slurm's InstanceId and NodeAddr, then by node tags, then by ParallelCluster's
 //! table of nodes. (Launch records are looked through by the recovery before.)
+//!
+//! Beside ParallelCluster the mapping may also know an instance that is not the node's any more: clustermgtd replaces static nodes, and the
+//! package may have been at work between two times of ours. There the nodes that were mapped are looked through as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use super::context::Context;
+use super::suspend::{Freed, Was};
 use super::{rebuild, recovery, survey};
 use crate::clock;
 use crate::error::chain;
@@ -13,14 +17,36 @@ use crate::model::instance::{Instance, tag};
 use crate::model::mapping::NodeState;
 use crate::slurm::show::SlurmNode;
 
-/// Condemns what is found behind `unmapped` nodes, and every further instance that carries the name of one of `nodes`. Returns node
-/// and instance of each. EC2 or Slurm not answering is logged; what is on runs on until somebody asks again.
-pub(crate) async fn condemn(context: &Context, unmapped: &[String], nodes: &[String]) -> Vec<(String, String)> {
-    let shown = survey::show(context, unmapped).await.unwrap_or_default();
+/// Condemns what is found behind the nodes that were freed without an instance, and every further instance that carries the name of one of
+/// `nodes`; beside ParallelCluster also what stands behind the others instead of, or besides, the mapped one. Returns node and instance of
+/// each. EC2 or Slurm not answering is logged; what is on runs on until somebody asks again.
+///
+/// `shown` is what Slurm said of the nodes already, as long ago as this run.
+pub(super) async fn condemn(
+    context: &Context,
+    freed: &Freed,
+    nodes: &[String],
+    shown: Option<&BTreeMap<String, SlurmNode>>,
+) -> Vec<(String, String)> {
+    let mut was: BTreeMap<&String, Option<&Was>> = freed.unmapped.iter().map(|node| (node, None)).collect();
+    if context.settings.parallelcluster.is_some() {
+        was.extend(freed.instances.iter().map(|was| (&was.node, Some(was))));
+    }
+    let condemned: BTreeSet<&String> = freed.instances.iter().filter_map(|was| was.instance_id.as_ref()).collect();
+    let asked;
+    let shown = match shown {
+        Some(shown) => shown,
+        None => {
+            asked = survey::show(context, &freed.unmapped).await.unwrap_or_default();
+            &asked
+        }
+    };
+    let search = Search { context, was, condemned };
     let mut found: BTreeMap<String, (String, Instance)> = BTreeMap::new();
-    by_slurm(context, &shown, &mut found).await;
+    let confirmed = search.by_slurm(shown, &mut found).await;
     by_tag(context, nodes, &mut found).await;
-    by_table(context, unmapped, &mut found).await;
+    search.by_table(&confirmed, &mut found).await;
+    found.retain(|id, _| !search.condemned.contains(id));
     others_stay(context, &mut found).await;
     if found.is_empty() {
         return Vec::new();
@@ -40,15 +66,12 @@ pub(crate) async fn condemn(context: &Context, unmapped: &[String], nodes: &[Str
         for (node, instance) in &free {
             tracing::warn!(node, instance = instance.id, "the mapping does not know this instance of the node: terminating it");
             let launch = instance.tags.get(tag::LAUNCH).cloned().unwrap_or_default();
-            recovery::condemn(
-                mapping,
-                &instance.id,
-                Some(node),
-                &launch,
-                instance.launch_time,
-                now,
-                "found behind a node without mapping",
-            );
+            let why = if search.was.get(node).is_some_and(Option::is_some) {
+                "found behind a node whose mapping named another"
+            } else {
+                "found behind a node without mapping"
+            };
+            recovery::condemn(mapping, &instance.id, Some(node), &launch, instance.launch_time, now, why);
         }
         free.into_iter().map(|(node, instance)| (node.clone(), instance.id.clone())).collect()
     });
@@ -58,38 +81,107 @@ pub(crate) async fn condemn(context: &Context, unmapped: &[String], nodes: &[Str
     })
 }
 
+/// The nodes in question.
+struct Search<'a> {
+    context: &'a Context,
+    /// With what the mapping said of each.
+    was: BTreeMap<&'a String, Option<&'a Was>>,
+    /// Instances that go already.
+    condemned: BTreeSet<&'a String>,
+}
+
 /// The address that a failed launch leaves on Slurm 22.05 is nobody's (RFC 5737).
 fn real_address(node: &SlurmNode) -> Option<String> {
     let address: Ipv4Addr = node.addr.parse().ok()?;
     (!address.is_documentation() && !address.is_unspecified()).then(|| node.addr.clone())
 }
 
-async fn by_slurm(context: &Context, shown: &BTreeMap<String, SlurmNode>, found: &mut BTreeMap<String, (String, Instance)>) {
-    let ids: BTreeMap<&String, &String> =
-        shown.values().filter_map(|node| Some((node.instance_id.as_ref()?, &node.name))).collect();
-    let ips: BTreeMap<String, &String> = shown.values().filter_map(|node| Some((real_address(node)?, &node.name))).collect();
-    let mut instances = Vec::new();
-    if !ids.is_empty() {
-        let list: Vec<String> = ids.keys().map(|id| (*id).clone()).collect();
+impl Search<'_> {
+    /// Looks where Slurm points to something else than the mapping did. Returns the nodes for which both said the same.
+    async fn by_slurm(
+        &self,
+        shown: &BTreeMap<String, SlurmNode>,
+        found: &mut BTreeMap<String, (String, Instance)>,
+    ) -> BTreeSet<String> {
+        let context = self.context;
+        let (mut ids, mut ips, mut confirmed) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        for (node, was) in &self.was {
+            let Some(shown) = shown.get(*node) else { continue };
+            let (id, ip) = (shown.instance_id.as_ref(), real_address(shown));
+            let (mapped_id, mapped_ip) = was.map_or((None, None), |was| (was.instance_id.as_ref(), was.private_ip.as_ref()));
+            let same_ip = ip.is_some() && ip.as_ref() == mapped_ip;
+            if id.map_or(same_ip, |id| mapped_id == Some(id)) {
+                confirmed.insert((*node).clone());
+            }
+            if let Some(id) = id.filter(|id| !self.condemned.contains(id)) {
+                ids.insert(id, *node);
+            }
+            if let Some(ip) = ip.filter(|_| !same_ip) {
+                ips.insert(ip, *node);
+            }
+        }
+        let mut instances = Vec::new();
+        if !ids.is_empty() {
+            let list: Vec<String> = ids.keys().map(|id| (*id).clone()).collect();
+            match context.ask("DescribeInstances", context.ec2.describe_ids(&list)).await {
+                Ok(found) => instances.extend(found),
+                Err(error) => tracing::error!("EC2 does not tell the instances that Slurm names: {}", chain(&error)),
+            }
+        }
+        if !ips.is_empty() {
+            let list: Vec<String> = ips.keys().cloned().collect();
+            // All of this cluster's; whose they are is looked at below.
+            let key = if context.settings.parallelcluster.is_some() { tag::PARALLELCLUSTER_NAME } else { tag::CLUSTER };
+            let ours = [(key.to_owned(), vec![context.settings.cluster.clone()])];
+            match context.ask("DescribeInstances", context.ec2.describe_ips(&list, &ours)).await {
+                Ok(found) => instances.extend(found),
+                Err(error) => tracing::error!("EC2 does not tell the instances at the nodes' addresses: {}", chain(&error)),
+            }
+        }
+        for instance in instances.into_iter().filter(|instance| instance.state.is_live() && context.is_ours(instance)) {
+            let node = ids.get(&instance.id).or_else(|| instance.private_ip.as_ref().and_then(|ip| ips.get(ip)));
+            if let Some(node) = node {
+                found.insert(instance.id.clone(), ((*node).clone(), instance));
+            }
+        }
+        confirmed
+    }
+
+    /// ParallelCluster's table still names the last instance of a node when Slurm has forgotten it.
+    async fn by_table(&self, confirmed: &BTreeSet<String>, found: &mut BTreeMap<String, (String, Instance)>) {
+        let context = self.context;
+        let (Some(dynamodb), Some(table)) = (&context.dynamodb, &context.settings.publish.node_table) else { return };
+        let known: BTreeSet<&String> = found.values().map(|(node, _)| node).collect();
+        let open = self.was.keys().filter(|node| !known.contains(**node) && !confirmed.contains(**node));
+        let nodes: Vec<String> = open.map(|node| (*node).clone()).collect();
+        if nodes.is_empty() {
+            return;
+        }
+        let asked = tokio::select! {
+            biased;
+            answer = dynamodb.instances_of(&table.table, &nodes) => answer.map_err(|error| chain(&error)),
+            () = tokio::time::sleep(TABLE_LIMIT.min(context.limits.left() / 4)) => Err("no answer in time".to_owned()),
+        };
+        let ids: BTreeMap<String, String> = match asked {
+            Ok(items) => items.into_iter().filter(|(_, id)| !self.condemned.contains(id)).map(|(node, id)| (id, node)).collect(),
+            Err(error) => {
+                tracing::warn!("table {} does not tell the nodes' instances: {error}", table.table);
+                return;
+            }
+        };
+        if ids.is_empty() {
+            return;
+        }
+        let list: Vec<String> = ids.keys().cloned().collect();
         match context.ask("DescribeInstances", context.ec2.describe_ids(&list)).await {
-            Ok(found) => instances.extend(found),
-            Err(error) => tracing::error!("EC2 does not tell the instances that Slurm names: {}", chain(&error)),
-        }
-    }
-    if !ips.is_empty() {
-        let list: Vec<String> = ips.keys().cloned().collect();
-        // All of this cluster's; whose they are is looked at below.
-        let key = if context.settings.parallelcluster.is_some() { tag::PARALLELCLUSTER_NAME } else { tag::CLUSTER };
-        let ours = [(key.to_owned(), vec![context.settings.cluster.clone()])];
-        match context.ask("DescribeInstances", context.ec2.describe_ips(&list, &ours)).await {
-            Ok(found) => instances.extend(found),
-            Err(error) => tracing::error!("EC2 does not tell the instances at the nodes' addresses: {}", chain(&error)),
-        }
-    }
-    for instance in instances.into_iter().filter(|instance| instance.state.is_live() && context.is_ours(instance)) {
-        let node = ids.get(&instance.id).or_else(|| instance.private_ip.as_ref().and_then(|ip| ips.get(ip)));
-        if let Some(node) = node {
-            found.insert(instance.id.clone(), ((*node).clone(), instance));
+            Ok(instances) => {
+                for instance in instances.into_iter().filter(|instance| instance.state.is_live() && context.is_ours(instance)) {
+                    if let Some(node) = ids.get(&instance.id) {
+                        found.insert(instance.id.clone(), (node.clone(), instance));
+                    }
+                }
+            }
+            Err(error) => tracing::error!("EC2 does not tell the instances that table {} names: {}", table.table, chain(&error)),
         }
     }
 }
@@ -114,42 +206,6 @@ async fn by_tag(context: &Context, nodes: &[String], found: &mut BTreeMap<String
             }
         }
         Err(error) => tracing::error!("EC2 does not tell the instances by node tag: {}", chain(&error)),
-    }
-}
-
-/// ParallelCluster's table still names the last instance of a node when Slurm has forgotten it.
-async fn by_table(context: &Context, unmapped: &[String], found: &mut BTreeMap<String, (String, Instance)>) {
-    let (Some(dynamodb), Some(table)) = (&context.dynamodb, &context.settings.publish.node_table) else { return };
-    let known: BTreeSet<&String> = found.values().map(|(node, _)| node).collect();
-    let nodes: Vec<String> = unmapped.iter().filter(|node| !known.contains(node)).cloned().collect();
-    if nodes.is_empty() {
-        return;
-    }
-    let asked = tokio::select! {
-        biased;
-        answer = dynamodb.instances_of(&table.table, &nodes) => answer.map_err(|error| chain(&error)),
-        () = tokio::time::sleep(TABLE_LIMIT.min(context.limits.left() / 4)) => Err("no answer in time".to_owned()),
-    };
-    let ids: BTreeMap<String, String> = match asked {
-        Ok(items) => items.into_iter().map(|(node, id)| (id, node)).collect(),
-        Err(error) => {
-            tracing::warn!("table {} does not tell the nodes' instances: {error}", table.table);
-            return;
-        }
-    };
-    if ids.is_empty() {
-        return;
-    }
-    let list: Vec<String> = ids.keys().cloned().collect();
-    match context.ask("DescribeInstances", context.ec2.describe_ids(&list)).await {
-        Ok(instances) => {
-            for instance in instances.into_iter().filter(|instance| instance.state.is_live() && context.is_ours(instance)) {
-                if let Some(node) = ids.get(&instance.id) {
-                    found.insert(instance.id.clone(), (node.clone(), instance));
-                }
-            }
-        }
-        Err(error) => tracing::error!("EC2 does not tell the instances that table {} names: {}", table.table, chain(&error)),
     }
 }
 

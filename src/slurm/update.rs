@@ -132,11 +132,21 @@ impl Call {
 
 /// Tells Slurm where the nodes are. A node named twice is told what was said last. Nodes for which nothing is to be told are left out.
 ///
-/// InstanceId is told as far as `version` takes it: a list with the addresses from 25.11.6 on, one line per node before that,
-/// after the addresses.
+/// InstanceId is told as far as `version` takes it: a list with the addresses from 25.11.6 on, one line per node before that. Those
+/// lines go first: a clustermgtd that ties instances to nodes by InstanceId alone takes an address without it for a lost instance.
 pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_call: usize) -> Vec<Call> {
     let by_name: BTreeMap<&str, &NodeUpdate> = updates.iter().map(|update| (update.node.as_str(), update)).collect();
     let list = version.takes_instance_id_list();
+    let mut calls = Vec::new();
+    if version.takes_instance_id() && !list {
+        let with_id = by_name.values().filter(|update| update.instance_id.is_some());
+        let (nodes, ids) = with_id.filter_map(|update| Some((update.node.clone(), update.instance_id.clone()?))).unzip();
+        cut(
+            Call { nodes, fields: vec![("instanceid", Value::Each(ids))], lines: true },
+            nodes_per_call.min(MAX_LINES),
+            &mut calls,
+        );
+    }
     // Nodes that are told the same fields go together: as many values as names.
     let mut shapes: BTreeMap<Vec<&'static str>, Vec<&NodeUpdate>> = BTreeMap::new();
     for update in by_name.values() {
@@ -154,7 +164,6 @@ pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_
             shapes.entry(shape).or_default().push(update);
         }
     }
-    let mut calls = Vec::new();
     for (shape, updates) in shapes {
         let nodes = updates.iter().map(|update| update.node.clone()).collect();
         let fields = shape.into_iter().map(|key| {
@@ -167,15 +176,6 @@ pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_
         });
         cut(Call { nodes, fields: fields.collect(), lines: false }, nodes_per_call, &mut calls);
     }
-    if version.takes_instance_id() && !list {
-        let with_id = by_name.values().filter(|update| update.instance_id.is_some());
-        let (nodes, ids) = with_id.filter_map(|update| Some((update.node.clone(), update.instance_id.clone()?))).unzip();
-        cut(
-            Call { nodes, fields: vec![("instanceid", Value::Each(ids))], lines: true },
-            nodes_per_call.min(MAX_LINES),
-            &mut calls,
-        );
-    }
     calls
 }
 
@@ -184,15 +184,22 @@ pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_
 /// Where the version asks for it each node gets an address from 192.0.2.0/24 (RFC 5737, never a machine) before: an update goes
 /// from node to node, and the first one's requeues a job whose other nodes must have theirs by then (docs/slurm-notes.md).
 pub(crate) fn power_down_force_args(nodes: &[String], reason: &str, version: &Version, nodes_per_call: usize) -> Vec<Call> {
+    let mut calls = dummy_address_args(nodes, version, nodes_per_call);
     let nodes = sorted(nodes);
-    let mut calls = Vec::new();
-    if version.needs_dummy_address() {
-        let dummies = (0..nodes.len()).map(|index| format!("192.0.2.{}", index % 254 + 1));
-        calls = all(nodes.clone(), vec![("nodeaddr", Value::Each(dummies.collect()))], nodes_per_call);
-    }
     let fields = vec![("state", Value::Same("power_down_force".to_owned())), ("reason", Value::Same(one_line(reason)))];
     calls.extend(all(nodes, fields, nodes_per_call));
     calls
+}
+
+/// The addresses that [`power_down_force_args`] gives first, for nodes that get several updates with different reasons: all of them
+/// need theirs before the first such update. No call where the version does not ask for it.
+pub(crate) fn dummy_address_args(nodes: &[String], version: &Version, nodes_per_call: usize) -> Vec<Call> {
+    if !version.needs_dummy_address() {
+        return Vec::new();
+    }
+    let nodes = sorted(nodes);
+    let dummies = (0..nodes.len()).map(|index| format!("192.0.2.{}", index % 254 + 1)).collect();
+    all(nodes, vec![("nodeaddr", Value::Each(dummies))], nodes_per_call)
 }
 
 /// Sets nodes down. Slurm asks for a reason. `resume_after` (whole seconds, at least one) only where
@@ -222,9 +229,12 @@ pub(crate) fn power_down_args(nodes: &[String], reason: Option<&str>, nodes_per_
 /// Not for nodes that were given up: on 22.05 an update without a state clears the reason of a node that is not down
 /// (docs/slurm-notes.md), and its address from 192.0.2.0/24 is what keeps slurmctld from freezing.
 pub(crate) fn reset_address_args(nodes: &[String], version: &Version, nodes_per_call: usize) -> Vec<Call> {
-    if version.registration_sets_address() {
-        return Vec::new();
-    }
+    if version.registration_sets_address() { Vec::new() } else { own_address_args(nodes, nodes_per_call) }
+}
+
+/// NodeAddr and NodeHostName become the node's name, at once and on every version: beside ParallelCluster's clustermgtd, which takes
+/// any other address for an instance that must be there, it is not left to Slurm (slurm-facts D.4: only once SuspendTimeout is over).
+pub(crate) fn own_address_args(nodes: &[String], nodes_per_call: usize) -> Vec<Call> {
     let nodes = sorted(nodes);
     let fields = vec![("nodeaddr", Value::Each(nodes.clone())), ("nodehostname", Value::Each(nodes.clone()))];
     all(nodes, fields, nodes_per_call)
@@ -310,9 +320,9 @@ mod tests {
         for (version, expected) in [
             (V22, vec![addresses.to_owned()]),
             (Version::new(23, 2, 9), vec![addresses.to_owned()]),
-            (Version::new(23, 11, 0), vec![addresses.to_owned(), lines.to_owned()]),
-            (V24, vec![addresses.to_owned(), lines.to_owned()]),
-            (Version::new(25, 11, 5), vec![addresses.to_owned(), lines.to_owned()]),
+            (Version::new(23, 11, 0), vec![lines.to_owned(), addresses.to_owned()]),
+            (V24, vec![lines.to_owned(), addresses.to_owned()]),
+            (Version::new(25, 11, 5), vec![lines.to_owned(), addresses.to_owned()]),
             (V25, vec![format!("{addresses} instanceid=i-1,i-2")]),
             (V26, vec![format!("{addresses} instanceid=i-1,i-2")]),
         ] {
@@ -375,6 +385,7 @@ mod tests {
             (power_down_args(&nodes, Some("late"), 9), vec!["update nodename=a,b state=power_down reason=late"]),
             (reset_address_args(&nodes, &V22, 9), vec!["update nodename=a,b nodeaddr=a,b nodehostname=a,b"]),
             (reset_address_args(&nodes, &V24, 9), vec![]),
+            (own_address_args(&nodes, 9), vec!["update nodename=a,b nodeaddr=a,b nodehostname=a,b"]),
             (down_args(&[], "x", None, 9), vec![]),
         ] {
             assert_eq!(shown(&calls), expected);

@@ -36,8 +36,10 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) mapping: Mapping,
-    /// Launch ids whose run, or whose recoverer, is at work.
+    /// Launch ids whose run is at work: their claims are theirs.
     pub(crate) live: BTreeSet<String>,
+    /// Launch ids that a program recovers: their run is over, and a claim of theirs may be taken by whoever needs the node.
+    pub(crate) recovered: BTreeSet<String>,
     /// Set by the change: the record of the launch it claims nodes for, with its first events. There before the claims are.
     pub(crate) record: Option<(RecordHeader, Vec<RecordEvent>)>,
 }
@@ -110,7 +112,6 @@ impl Store {
     }
 
     /// Changes the mapping and may begin a launch record in the same step. Where `change` gives `None`, nothing is written.
-    #[expect(clippy::type_complexity, reason = "what the change gave, and the record where it began one")]
     pub(crate) fn change<T>(
         &self,
         wait: Duration,

@@ -44,7 +44,7 @@ pub(crate) enum StoreError {
 
     /// A call to DynamoDB failed, all tries included.
     #[error("cannot {what} the table {table} in {region}{advice}")]
-    Table { what: &'static str, table: String, region: String, advice: String, source: AwsError },
+    Table { what: &'static str, table: String, region: String, advice: String, source: Box<AwsError> },
 
     /// An item that these programs do not write; nothing was changed.
     #[error(
@@ -96,7 +96,7 @@ impl StoreError {
         } else {
             String::new()
         };
-        Self::Table { what, table: table.to_owned(), region: region.to_owned(), advice, source }
+        Self::Table { what, table: table.to_owned(), region: region.to_owned(), advice, source: Box::new(source) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! never during a call to EC2 or Slurm. A mapping that cannot be read is refused and left as it is: the instances it speaks of are
 //! somebody's money. Only a missing file counts as empty, and the caller is told, since the mapping may have to be rebuilt.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -42,7 +43,7 @@ pub(crate) struct FileStore {
 /// The mapping as this process last read or wrote it, with the file it is the content of. The open file keeps its inode number from
 /// being given to another one, and files are replaced and never changed, so the same inode is the same content; length and time are
 /// compared for the sake of a person with an editor. Saves the parsing, 12 ms per 1,000 nodes.
-type Seen = Arc<Mutex<Option<(File, Arc<Mapping>)>>>;
+type Seen = Arc<Mutex<Option<(File, Metadata, Arc<Mapping>)>>>;
 
 impl FileStore {
     /// Opens the folder, made with mode 0750 where missing, and makes sure of what a launch needs later: a local file system,
@@ -133,12 +134,15 @@ impl FileStore {
         mut change: impl FnMut(&mut Draft) -> Option<T>,
     ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
         let mut locked = self.locked(wait)?;
-        let live = |state| match state {
-            RecordState::Live { record, .. } => Some(record.header.launch),
-            RecordState::Dead(_) | RecordState::Unreadable { .. } => None,
-        };
-        let live = locked.records(now).into_iter().filter_map(live).collect();
-        let mut draft = Draft { mapping: std::mem::replace(&mut locked.mapping, Mapping::new("")), live, record: None };
+        let (mut live, mut recovered) = (BTreeSet::new(), BTreeSet::new());
+        for state in locked.records(now) {
+            if let RecordState::Live { record, recovered_by } = state {
+                let at_work = if recovered_by.is_some() { &mut recovered } else { &mut live };
+                at_work.insert(record.header.launch);
+            }
+        }
+        let mapping = std::mem::replace(&mut locked.mapping, Mapping::new(""));
+        let mut draft = Draft { mapping, live, recovered, record: None };
         let Some(value) = change(&mut draft) else { return Ok(None) };
         locked.mapping = draft.mapping;
         // The record is there before the claims that point at it.
@@ -163,14 +167,14 @@ impl FileStore {
     fn load(&self) -> Result<(Mapping, Option<Arc<Mapping>>), StoreError> {
         let path = self.mapping_path();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((file, mapping)) = &*seen
-            && let (Ok(then), Ok(now)) = (file.metadata(), fs::symlink_metadata(&path))
-            && is_same(&then, &now)
+        if let Some((_, then, mapping)) = &*seen
+            && let Ok(now) = fs::symlink_metadata(&path)
+            && is_same(then, &now)
         {
             return Ok(((**mapping).clone(), Some(Arc::clone(mapping))));
         }
         *seen = None;
-        let Some((file, bytes)) = open_regular(&path)? else { return Ok((Mapping::new(&self.cluster), None)) };
+        let Some((file, meta, bytes)) = open_regular(&path)? else { return Ok((Mapping::new(&self.cluster), None)) };
         let mapping = document::parse(&bytes, &self.cluster).map_err(|problem| StoreError::Content {
             path,
             position: problem.position,
@@ -178,7 +182,7 @@ impl FileStore {
             advice: "look at the file; restore it from a copy, or move it away to have it rebuilt from Slurm and EC2",
         })?;
         let kept = Arc::new(mapping.clone());
-        *seen = Some((file, Arc::clone(&kept)));
+        *seen = Some((file, meta, Arc::clone(&kept)));
         Ok((mapping, Some(kept)))
     }
 }
@@ -275,7 +279,8 @@ impl Locked<'_> {
         let file = atomic::replace_and_keep(&path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &path, error))?;
         let mapping = Arc::new(self.mapping.clone());
         self.found = Some(Arc::clone(&mapping));
-        *self.store.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((file, mapping));
+        let seen = file.metadata().ok().map(|meta| (file, meta, mapping));
+        *self.store.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         Ok(true)
     }
 }
@@ -283,11 +288,11 @@ impl Locked<'_> {
 /// The content of a regular file, `None` if there is none at that path. A link, a folder, a pipe are refused: the file is going to
 /// be replaced by a rename, which would put a file in the place of whatever is there.
 pub(super) fn read_regular(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    Ok(open_regular(path)?.map(|(_, bytes)| bytes))
+    Ok(open_regular(path)?.map(|(_, _, bytes)| bytes))
 }
 
-/// The file too.
-fn open_regular(path: &Path) -> Result<Option<(File, Vec<u8>)>, StoreError> {
+/// The file too, and what it was when it was opened.
+fn open_regular(path: &Path) -> Result<Option<(File, Metadata, Vec<u8>)>, StoreError> {
     let file = OpenOptions::new()
         .read(true)
         // Neither follows a link nor waits for the other end of a pipe.
@@ -316,7 +321,7 @@ fn open_regular(path: &Path) -> Result<Option<(File, Vec<u8>)>, StoreError> {
     }
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0).saturating_add(1));
     file.read_to_end(&mut bytes).map_err(|error| io_error("read", path, error))?;
-    Ok(Some((file, bytes)))
+    Ok(Some((file, meta, bytes)))
 }
 
 /// An error about a path; where rights are the matter, it says whose the file is and who we are.

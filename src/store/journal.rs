@@ -92,7 +92,7 @@ impl Recovered {
     }
 
     /// The half line of the dead run, if there is one, goes first.
-    pub(super) fn append(&mut self, event: &RecordEvent) -> io::Result<()> {
+    pub(super) fn append(&mut self, events: &[RecordEvent]) -> io::Result<()> {
         let whole = self.journal.whole_lines()?;
         if whole < self.journal.file.metadata()?.len() {
             if !self.owner_is_gone {
@@ -100,7 +100,7 @@ impl Recovered {
             }
             self.journal.file.set_len(whole)?;
         }
-        self.journal.append(std::slice::from_ref(event))
+        self.journal.append(events)
     }
 
     pub(super) fn delete(self) -> Result<(), StoreError> {
@@ -248,6 +248,11 @@ fn classify(path: &Path, launch: &str, cluster: &str, now: Timestamp) -> Result<
     if !owner_is_gone && now <= record.header.expires {
         // Its own run, or the recoverer that holds its lock.
         let recovered_by = recoverer(path);
+        if recovered_by.is_none() && lock::try_lock(&file).map_err(|error| format!("it cannot be locked: {error}"))? {
+            // Whoever had it let go between the two looks; a recoverer is not to be taken for the run.
+            drop(file);
+            return classify(path, launch, cluster, now);
+        }
         return Ok(Some(RecordState::Live { record, recovered_by }));
     }
     match Claim::take(path.with_extension(&CLAIM_SUFFIX[1..])) {
@@ -256,7 +261,10 @@ fn classify(path: &Path, launch: &str, cluster: &str, now: Timestamp) -> Result<
             let hold = Hold::File(Recovered { owner_is_gone, journal, _claim: claim });
             Ok(Some(RecordState::Dead(DeadRecord { record, hold })))
         }
-        Err(None) => Ok(Some(RecordState::Live { record, recovered_by: recoverer(path) })),
+        Err(None) => {
+            let recovered_by = Some(recoverer(path).unwrap_or_else(|| "another program, just now".to_owned()));
+            Ok(Some(RecordState::Live { record, recovered_by }))
+        }
         Err(Some(error)) => Err(format!("it cannot be claimed for recovery: {error}")),
     }
 }

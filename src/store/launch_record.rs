@@ -86,7 +86,7 @@ pub(crate) struct FoundBatch {
 /// What becomes of a record that is found.
 #[derive(Debug)]
 pub(crate) enum RecordState {
-    /// Its run is at work, or a recoverer is (`recovered_by` says who): hands off its nodes.
+    /// Its run is at work: hands off its nodes. Or a recoverer is (`recovered_by` says who): hands off its instances.
     Live { record: FoundRecord, recovered_by: Option<String> },
     /// Ours to recover, as long as the value lives.
     Dead(DeadRecord),
@@ -134,11 +134,11 @@ pub(super) enum Hold {
 }
 
 impl DeadRecord {
-    /// Adds an event, kept when this returns `Ok`.
-    pub(crate) fn append(&mut self, event: &RecordEvent) -> io::Result<()> {
+    /// Adds events with one write, kept when this returns `Ok`.
+    pub(crate) fn append(&mut self, events: &[RecordEvent]) -> io::Result<()> {
         match &mut self.hold {
-            Hold::File(record) => record.append(event),
-            Hold::Table(record) => record.append(event),
+            Hold::File(record) => record.append(events),
+            Hold::Table(record) => record.append(events),
         }
     }
 

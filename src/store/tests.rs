@@ -3,7 +3,7 @@
 //! A child process is this test binary again, running the ignored test `child` with a role in its environment.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -56,7 +56,7 @@ fn a_new_folder() {
 fn many_first_runs_agree_on_the_state_id() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state");
-    let ids: std::collections::BTreeSet<String> = std::thread::scope(|scope| {
+    let ids: BTreeSet<String> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..12).map(|_| scope.spawn(|| FileStore::open(&path, "hpc").unwrap().state_id().to_owned())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -91,6 +91,32 @@ fn written_only_when_changed() {
     assert!(locked.commit().unwrap());
     assert!(!locked.commit().unwrap());
     assert!(matches!(store.locked(Duration::ZERO), Err(StoreError::Busy { .. })), "commit keeps the lock");
+}
+
+/// What this process remembers of the file counts only as long as it is that file.
+#[test]
+fn what_others_write_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (FileStore::open(dir.path(), "hpc").unwrap(), FileStore::open(dir.path(), "hpc").unwrap());
+    // Of one length, as fast as it goes.
+    for round in 0..200 {
+        let launch = format!("{round:04}");
+        theirs.update(WAIT, |mapping| mapping.nodes.insert("n1".into(), entry(&launch))).unwrap();
+        assert_eq!(ours.read().unwrap().nodes["n1"].launch, launch);
+        let launch = format!("{:04}", round + 5000);
+        ours.update(WAIT, |mapping| mapping.nodes.insert("n1".into(), entry(&launch))).unwrap();
+        assert_eq!(ours.read().unwrap().nodes["n1"].launch, launch);
+        assert_eq!(theirs.read().unwrap().nodes["n1"].launch, launch);
+    }
+    // By hand, in place.
+    let text = fs::read_to_string(ours.mapping_path()).unwrap();
+    fs::write(ours.mapping_path(), format!("{text}\n").replace("5199", "77")).unwrap();
+    assert_eq!(ours.read().unwrap().nodes["n1"].launch, "77");
+    fs::write(ours.mapping_path(), "").unwrap();
+    assert!(ours.read().is_err());
+    fs::remove_file(ours.mapping_path()).unwrap();
+    assert_eq!(ours.read().unwrap(), Mapping::new("hpc"));
+    assert!(ours.mapping_missing().unwrap());
 }
 
 #[test]
@@ -300,13 +326,30 @@ fn a_killed_run_frees_its_record() {
             other => panic!("{other:?}"),
         }
     }
-    dead.append(&RecordEvent::Swept { at: NOW, clean: true }).unwrap();
+    dead.append(&[RecordEvent::Swept { at: NOW, clean: true }]).unwrap();
     dead.release();
     let again = self::dead(&store, NOW);
     assert_eq!(again.record.sweeps, [(NOW, true)]);
     again.delete().unwrap();
     assert!(states(&store, NOW).is_empty());
     assert_eq!(fs::read_dir(store.launches_dir()).unwrap().count(), 0);
+}
+
+/// A change tells runs that are at work from those that are over and are being recovered.
+#[test]
+fn a_run_that_is_being_recovered_is_not_at_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), "hpc").unwrap();
+    let seen = || store.change(WAIT, NOW, |draft| Some((draft.live.clone(), draft.recovered.clone()))).unwrap().unwrap().0;
+    let (none, one) = (BTreeSet::new(), BTreeSet::from(["a1".to_owned()]));
+    let record = Running::create(&store.locked(WAIT).unwrap(), &header("a1")).unwrap();
+    assert_eq!(seen(), (one.clone(), none.clone()));
+    drop(record);
+    assert_eq!(seen(), (none.clone(), none.clone()), "it is over, and nobody has it");
+    let dead = dead(&store, NOW);
+    assert_eq!(seen(), (none.clone(), one));
+    dead.release();
+    assert_eq!(seen(), (none.clone(), none));
 }
 
 #[test]
@@ -323,7 +366,7 @@ fn a_stuck_run_is_recovered_by_one_only() {
     // The stuck run dies, its lock is free: still only one recovers.
     child.kill();
     assert!(matches!(states(&store, LATER).as_slice(), [RecordState::Live { recovered_by: Some(_), .. }]));
-    ours.append(&RecordEvent::Swept { at: LATER, clean: false }).unwrap();
+    ours.append(&[RecordEvent::Swept { at: LATER, clean: false }]).unwrap();
     ours.release();
     let again = dead(&store, LATER);
     assert!(owner_is_gone(&again));
@@ -391,7 +434,7 @@ fn a_torn_last_line_is_ignored_and_cut_off() {
         fs::write(&path, [whole.clone(), tail].concat()).unwrap();
         let mut dead = dead(&store, NOW);
         assert_eq!((dead.record.batches[0].sent, dead.record.batches[0].done), (Some(NOW), false));
-        dead.append(&RecordEvent::Swept { at: NOW, clean: true }).unwrap();
+        dead.append(&[RecordEvent::Swept { at: NOW, clean: true }]).unwrap();
         dead.release();
         let again = self::dead(&store, NOW);
         assert_eq!((again.record.sweeps.len(), again.record.batches[0].done), (1, false));

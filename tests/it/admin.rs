@@ -29,6 +29,52 @@ fn d01_check_names_what_slurm_conf_lacks() {
 }
 
 #[test]
+fn d01_check_looks_at_this_machine_too() {
+    let site = Site::new(Behaviour::default());
+    site.write(
+        "slurm.conf",
+        "ResumeProgram=/a\nSuspendProgram=/b\nResumeFailProgram=/c\nSuspendTime=300\nResumeTimeout=600\n\
+         SlurmctldParameters=idle_on_node_suspend\nNodeName=c5-[1-2000] State=CLOUD\n",
+    );
+    let text = std::fs::read_to_string(site.path("slurm-ec2.toml")).unwrap();
+    site.write(
+        "slurm-ec2.toml",
+        &text.replace("[slurm]\n", &format!("[slurm]\nsudo = \"{}\"\n", site.path("bin/sudo").display())),
+    );
+    let sudo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bin/sudo");
+    std::os::unix::fs::symlink(sudo, site.path("bin/sudo")).unwrap();
+    let ran = site.run("slurm-ec2", &["check"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    // sudo's refusal comes with the line that is missing.
+    site.write("bin/sudo.refuse", "sudo: a password is required\n");
+    let ran = site.run("slurm-ec2", &["check"]);
+    assert!(ran.code == Some(78) && ran.stderr.contains("sudoers needs a line such as"), "{}", ran.stderr);
+    std::fs::remove_file(site.path("bin/sudo.refuse")).unwrap();
+    // Another user's state folder. Only root can give one away.
+    std::fs::create_dir(site.path("state")).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(site.path("state"), Some(64_030), Some(64_030)).unwrap();
+        site.write("slurm.conf", &(std::fs::read_to_string(site.path("slurm.conf")).unwrap() + "SlurmUser=daemon\n"));
+        let ran = site.run("slurm-ec2", &["check"]);
+        assert_eq!(ran.code, Some(78), "{}", ran.stderr);
+        for part in ["daemon (uid 1) cannot write in the state folder", "belongs to uid 64030", "install -d -o daemon -g daemon"]
+        {
+            assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+        }
+        std::fs::remove_dir(site.path("state")).unwrap();
+        let ran = site.run("slurm-ec2", &["check"]);
+        assert!(ran.code == Some(78) && ran.stderr.contains("is missing, and daemon (uid 1) may not make it"), "{}", ran.stderr);
+        // The log, which root made.
+        std::fs::create_dir(site.path("state")).unwrap();
+        std::os::unix::fs::chown(site.path("state"), Some(1), Some(1)).unwrap();
+        let ran = site.run("slurm-ec2", &["check"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("warning: the log folder ") && ran.stderr.contains("belongs to uid 0"), "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn host_lists_by_hand() {
     let site = Site::new(Behaviour::default());
     let ran = site.run("slurm-ec2", &["expand", "c5-[08-10],gpu"]);

@@ -4,7 +4,7 @@
 //! followed by another program; then EC2's own list of instances, the mapping, the launch records and what Slurm was told are
 //! compared.
 
-mod stage;
+pub mod stage;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

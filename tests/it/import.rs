@@ -57,6 +57,41 @@ fn a_parallelcluster_head_node() {
 }
 
 #[test]
+fn what_is_taken_of_two_heartbeats_is_said_and_the_environment_is_not_asked() {
+    let site = Site::new(Behaviour::default());
+    copy_of_a_head_node(&site);
+    let dir = site.dir.path().to_str().unwrap().to_owned();
+    let ran = import(&site, &["parallelcluster", &dir]);
+    assert!(ran.code == Some(0) && !ran.stderr.contains("the heartbeat of"), "{}", ran.stderr);
+    site.write(
+        "parallelcluster_slurm_suspend.conf",
+        "[slurm_suspend]\nclustermgtd_heartbeat_file_path = /elsewhere/beat\nclustermgtd_timeout = 70\n",
+    );
+    fs::create_dir(site.path(".aws")).unwrap();
+    site.write(".aws/config", "[default]\nca_bundle = /home.pem\n");
+    let with = |text: &str| {
+        let conf = site.path("parallelcluster_slurm_resume.conf");
+        let old = fs::read_to_string(&conf).unwrap();
+        fs::write(&conf, old + text).unwrap();
+        let mut command = site.command("slurm-ec2", &["import", "parallelcluster", &dir]);
+        command.env("AWS_CA_BUNDLE", "/environment.pem").env("HOME", site.dir.path());
+        crate::site::finished(command.output().unwrap())
+    };
+    let ran = with("");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(!ran.stdout.contains("ca_bundle"), "{}", ran.stdout);
+    for part in [
+        "note: $AWS_CA_BUNDLE (/environment.pem) is not taken over",
+        "note: the heartbeat of [slurm_resume] (/opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat, 300 s) is taken",
+        "parallelcluster_slurm_suspend.conf has /elsewhere/beat, 70 s",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    let ran = with("[slurm_ec2]\nca_bundle = /ours.pem\n");
+    assert!(ran.stdout.lines().any(|line| line == "ca_bundle = \"/ours.pem\""), "{} {}", ran.stdout, ran.stderr);
+}
+
+#[test]
 fn what_is_wrong_at_a_head_node_is_named_and_nothing_is_printed() {
     let site = Site::new(Behaviour::default());
     let dir = site.dir.path().to_str().unwrap().to_owned();

@@ -10,11 +10,13 @@ fn site(strategy: &str, capacity: u32) -> Site {
 }
 
 /// A resume file of these jobs: id and nodes.
-fn file(jobs: &[(u32, &str)]) -> String {
+pub fn file(jobs: &[(u32, &str)]) -> String {
     let all: Vec<_> = jobs.iter().map(|(_, nodes)| *nodes).collect();
     let jobs: Vec<_> = jobs
         .iter()
-        .map(|(id, nodes)| format!("{{\"job_id\":{id},\"nodes_resume\":\"{nodes}\",\"nodes_alloc\":\"{nodes}\",\"partition\":\"p\"}}"))
+        .map(|(id, nodes)| {
+            format!("{{\"job_id\":{id},\"nodes_resume\":\"{nodes}\",\"nodes_alloc\":\"{nodes}\",\"partition\":\"p\"}}")
+        })
         .collect();
     format!("{{\"all_nodes_resume\":\"{}\",\"jobs\":[{}]}}", all.join(","), jobs.join(","))
 }

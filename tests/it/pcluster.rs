@@ -1,9 +1,10 @@
 //! The programs on a ParallelCluster head node: its configuration files, its heartbeat, its log and events, and what is left to its own
 //! clustermgtd.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slurm_ec2_testkit::dynamodb::{self, Table};
@@ -14,6 +15,7 @@ use crate::site::{Ran, Site, finished};
 /// What a test waits for must come; this is only the end of a test that fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+const TABLE: &str = "parallelcluster-slurm-orchard";
 const STALE: &str = "2020-01-01 00:00:00.000000+0000";
 const RESUME_FAILED: &str = "Failure when resuming nodes - Check the slurm_resume log for EC2 error codes: ";
 
@@ -93,6 +95,43 @@ impl Head {
         let head = Self::new(behaviour);
         assert_eq!(head.run("slurm_resume", &[nodes]).code, Some(0), "{}", head.log("slurm_resume"));
         head
+    }
+
+    /// With a TOML file instead of the package's, so that addresses are told; `more` is appended to its sections.
+    fn toml(&self, aws: &str, more: &str) {
+        let root = self.site.dir.path().display();
+        self.site.write(
+            "slurm-ec2.toml",
+            &format!(
+                "cluster = \"orchard\"\nregion = \"eu-west-1\"\n[aws]\nendpoint_url = \"{}\"\n{aws}\
+                 credentials_file = \"{root}/credentials\"\n[slurm]\nbin_dir = \"{root}/bin\"\n[state]\ndir = \"{root}/state\"\n\
+                 [log]\ndir = \"{root}/log\"\n[parallelcluster]\nheartbeat = \"{root}/clustermgtd_heartbeat\"\n{more}\
+                 [[group]]\nname = \"apple/core\"\nqueue = \"apple\"\ncompute_resource = \"core\"\n\
+                 launch_template = {{ name = \"orchard-apple-core\", version = \"1\" }}\n",
+                self.site.ec2.url()
+            ),
+        );
+    }
+
+    /// The package's table of nodes, with its role, and a TOML file that names it.
+    fn table(&self) -> dynamodb::Endpoint {
+        let table = Table::new(TABLE, "Id").only(&["PutItem", "BatchWriteItem", "GetItem", "BatchGetItem"]);
+        let tables = dynamodb::Endpoint::start(dynamodb::Behaviour { tables: vec![table], ..dynamodb::Behaviour::default() });
+        self.toml(
+            &format!("dynamodb_endpoint_url = \"{}\"\n", tables.url()),
+            &format!("[node_table]\ntable = \"{TABLE}\"\nhead_node_private_ip = \"10.40.0.17\"\nhead_node_hostname = \"head\"\n"),
+        );
+        tables
+    }
+
+    /// The private address of an instance.
+    fn ip(&self, id: &str) -> String {
+        self.site.ec2.instances().into_iter().find(|instance| instance.id == id).unwrap().private_ip.to_string()
+    }
+
+    /// So short that what hangs is given up within seconds.
+    fn hurry(&self) {
+        self.site.write("slurm.conf", "ClusterName=orchard\nSlurmUser=root\nResumeTimeout=20\nSuspendTimeout=20\n");
     }
 
     /// What Slurm shows of nodes: name, state, address, instance.
@@ -376,15 +415,228 @@ fn resume_fail_leaves_the_nodes_to_clustermgtd_too() {
 }
 
 #[test]
-fn b75_a_plain_suspend_terminates_and_tells_slurm_nothing() {
-    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+fn b75_a_plain_suspend_takes_the_addresses_back_before_it_terminates() {
+    // Whatever Slurm would do by itself, later.
+    for version in ["22.05.8", "24.11.5", "25.11.6"] {
+        let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+        head.site.scontrol("version", version);
+        head.site.scontrol("state", "IDLE+CLOUD+POWERING_DOWN\n");
+        let before = head.site.updates().len();
+        head.site.ec2.add_rules([Rule::on("TerminateInstances").hold("gone")]);
+        let child = head.command("slurm_suspend", &["apple-dy-core-[1-2]"]).spawn().unwrap();
+        assert!(head.site.ec2.wait_held("gone", PATIENCE));
+        let nodes = "apple-dy-core-1,apple-dy-core-2";
+        let back = format!("update nodename={nodes} nodeaddr={nodes} nodehostname={nodes}");
+        assert_eq!(head.site.updates()[before..], [back.as_str()], "{version}");
+        head.site.ec2.release_all();
+        assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0));
+        assert!(head.site.live().is_empty());
+        assert_eq!(head.site.updates().len(), before + 1, "state is clustermgtd's");
+        assert!(!head.site.path("state/failures.json").exists());
+        assert_eq!(head.site.ec2.count("GetConsoleOutput"), 0);
+    }
+}
+
+#[test]
+fn a_slurmctld_that_does_not_answer_keeps_no_instance_on() {
+    for (file, text) in [
+        ("hang.update", ""),
+        ("fail.update", "1\nslurm_update error: Unable to contact slurm controller (connect failure)\n"),
+        ("refuse", "apple-dy-core-1\n"),
+    ] {
+        let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+        head.hurry();
+        head.site.scontrol("state", "IDLE+CLOUD+POWERING_DOWN\n");
+        head.site.scontrol(file, text);
+        assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(0), "{file}: {}", head.log("slurm_suspend"));
+        assert!(head.site.live().is_empty(), "{file}");
+        let log = head.log("slurm_suspend");
+        assert!(log.contains(" - WARNING - ") && log.contains("back"), "{file}: {log}");
+    }
+}
+
+#[test]
+fn a_node_without_address_is_not_given_one() {
+    let head = Head::new(Behaviour::default());
     head.site.scontrol("state", "IDLE+CLOUD+POWERING_DOWN\n");
-    let before = head.site.updates().len();
     assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(0));
+    assert!(head.site.updates().is_empty(), "22.05 forgets the reason of a node that is told anything");
+}
+
+#[test]
+fn a_newer_resume_keeps_its_address() {
+    let node = "apple-dy-core-1";
+    // It has asked before this suspend looked.
+    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+    let mut mapping = head.site.mapping();
+    mapping["nodes"][node]["requested"] = json!("2099-01-01T00:00:00Z");
+    head.site.write("state/mapping.json", &mapping.to_string());
+    head.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
+    let before = head.site.updates().len();
+    assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(0), "{}", head.log("slurm_suspend"));
+    let back = "update nodename=apple-dy-core-2 nodeaddr=apple-dy-core-2 nodehostname=apple-dy-core-2";
+    assert_eq!(head.site.updates()[before..], [back]);
+    assert_eq!(head.site.live().len(), 1);
+
+    // It comes while slurmctld takes the address back: what it has told is told again.
+    let head = Head::new(Behaviour::default());
+    head.toml("", "");
+    head.site.scontrol("version", "22.05.8");
+    head.site.scontrol("applied", "");
+    assert_eq!(head.site.run("slurm_resume", &[node]).code, Some(0), "{}", head.log("slurm_resume"));
+    let old = head.site.live();
+    head.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
+    head.site.scontrol(&format!("hold.{}", head.site.updates().len() + 1), "");
+    let held = head.site.path(&format!("bin/scontrol.held.{}", head.site.updates().len() + 1));
+    let hold = head.site.path(&format!("bin/scontrol.hold.{}", head.site.updates().len() + 1));
+    let suspend = head.site.spawn("slurm_suspend", &[node]);
+    let end = Instant::now() + PATIENCE;
+    while !held.exists() {
+        assert!(Instant::now() < end, "{}", head.log("slurm_suspend"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(head.site.run("slurm_resume", &[node]).code, Some(0), "{}", head.log("slurm_resume"));
+    fs::remove_file(hold).unwrap();
+    assert_eq!(finished(suspend.wait_with_output().unwrap()).code, Some(0), "{}", head.log("slurm_suspend"));
+    let running = head.site.running();
+    assert!(running.len() == 1 && !old.contains(&running[0].1), "{running:?}");
+    assert_eq!(head.site.live().into_iter().collect::<Vec<_>>(), [running[0].1.clone()]);
+    let applied = fs::read_to_string(head.site.path("bin/scontrol.applied")).unwrap();
+    assert_eq!(applied.lines().last().unwrap(), format!("{node} nodeaddr={}", head.ip(&running[0].1)), "{applied}");
+}
+
+/// What the package makes of a node: by state, what stands behind it, and the name of its question.
+fn truth_table() -> BTreeMap<(String, String), BTreeMap<String, bool>> {
+    let text = include_str!("../data/parallelcluster/node-state-truth-table.csv");
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines
+        .map(|line| {
+            let answers = names.iter().zip(&line).skip(2).map(|(name, answer)| (name.clone(), answer == "1")).collect();
+            ((line[0].clone(), line[1].clone()), answers)
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_left_of_a_node_is_what_clustermgtd_goes_by() {
+    const NODE: &str = "apple-dy-core-1";
+    let table = truth_table();
+    let says = |state: &str, backing: &str, question: &str| table[&(state.to_owned(), backing.to_owned())][question];
+    let mut seen = (0, 0);
+    for (state, _) in table.keys().filter(|(_, backing)| backing == "address+instance") {
+        let flags: Vec<&str> = state.split('+').collect();
+        let is = |flag| flags.contains(&flag);
+        let goes_down = is("POWERING_DOWN") || is("POWERED_DOWN") && !is("DOWN");
+        if !goes_down && !is("POWERED_DOWN") {
+            continue;
+        }
+        for program in ["slurm_suspend", "slurm_resume_fail"] {
+            let head = Head::up(Behaviour::default(), NODE);
+            let id = head.site.live().pop_first().unwrap();
+            head.shows(&[(NODE, state, &head.ip(&id), &id)]);
+            let before = head.site.updates().len();
+            assert_eq!(head.run(program, &[NODE]).code, Some(0), "{state}: {}", head.log(program));
+            assert!(head.site.live().is_empty(), "{state}");
+            let left = match &head.site.updates()[before..] {
+                [] => "address-without-instance",
+                [update] if *update == format!("update nodename={NODE} nodeaddr={NODE} nodehostname={NODE}") => "no-address",
+                other => panic!("{state}: {other:?}"),
+            };
+            if !goes_down {
+                // As much of a failure as while its instance was there.
+                assert_eq!(left, "address-without-instance", "{state}");
+                let failure = |backing| says(state, backing, "dynamic_bootstrap_failure");
+                assert_eq!(failure(left), failure("address+instance"), "{state}");
+                assert!(failure(left) || state != "DOWN+CLOUD+POWERED_DOWN");
+                seen.1 += 1;
+            } else if program == "slurm_suspend" {
+                // As healthy as while its instance was there (a drained node never is), which it is not with its address.
+                let healthy = |backing| says(state, backing, "dynamic_healthy");
+                assert_eq!((left, healthy(left)), ("no-address", healthy("address+instance")), "{state}");
+                assert!(!healthy("address-without-instance") && !says(state, left, "powering_down_with_address"), "{state}");
+                seen.0 += 1;
+            }
+        }
+    }
+    assert_eq!(seen, (6, 6));
+}
+
+#[test]
+fn each_instance_goes_for_its_own_reason() {
+    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+    let states = [("apple-dy-core-1", "IDLE+CLOUD+POWERING_DOWN"), ("apple-dy-core-2", "DOWN+CLOUD+POWERED_DOWN")];
+    head.shows(&states.map(|(node, state)| (node, state, node, "(null)")));
+    head.site.ec2.add_rules([Rule::on("TerminateInstances").error("UnauthorizedOperation", 403)]);
+    assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(1), "{}", head.log("slurm_suspend"));
+    let mapping = head.site.mapping();
+    let condemned = mapping["condemned"].as_object().unwrap().values();
+    let mut why: Vec<_> = condemned.map(|one| (one["node"].as_str().unwrap(), one["why"].as_str().unwrap())).collect();
+    why.sort_unstable();
+    assert_eq!(why, [("apple-dy-core-1", "suspended"), ("apple-dy-core-2", "not registered before ResumeTimeout")]);
+}
+
+#[test]
+fn a_missing_mapping_is_rebuilt_from_all_that_slurm_shows() {
+    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2],apple-st-core-1");
+    let before = head.site.running();
+    let shown: Vec<(String, String)> = before.iter().map(|(node, id)| (node.clone(), head.ip(id))).collect();
+    // By address, by instance, and a node that nothing stands behind.
+    let mut nodes = vec![("apple-dy-core-9", "IDLE+CLOUD+POWERED_DOWN", "apple-dy-core-9", "(null)")];
+    for ((node, ip), (_, id)) in shown.iter().zip(&before) {
+        let (ip, id) = if node == "apple-st-core-1" { (node, id.as_str()) } else { (ip, "(null)") };
+        nodes.push((node, "ALLOCATED+CLOUD", ip, id));
+    }
+    nodes.push(("apple-dy-core-3", "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP", "apple-dy-core-3", "(null)"));
+    head.shows(&nodes);
+    fs::remove_file(head.site.path("state/mapping.json")).unwrap();
+    assert_eq!(head.run("slurm_resume", &["apple-dy-core-[2-3]"]).code, Some(0), "{}", head.log("slurm_resume"));
+    let after = head.site.running();
+    assert_eq!(after.len(), 4, "{after:?}");
+    assert!(before.iter().all(|one| after.contains(one)), "{before:?} {after:?}");
+    assert_eq!((head.site.live().len(), head.site.ec2.count("TerminateInstances")), (4, 0));
+    head.site.assert_settled();
+    assert!(head.log("slurm_resume").contains("the mapping was missing and is rebuilt"), "{}", head.log("slurm_resume"));
+
+    // A suspend is as good an occasion.
+    fs::remove_file(head.site.path("state/mapping.json")).unwrap();
+    let down = nodes
+        .iter()
+        .map(|node| if node.0 == "apple-dy-core-1" { (node.0, "IDLE+CLOUD+POWERING_DOWN", node.2, node.3) } else { *node });
+    let ip3 = head.ip(&after.iter().find(|(node, _)| node == "apple-dy-core-3").unwrap().1);
+    let down: Vec<_> = down
+        .map(|node| if node.0 == "apple-dy-core-3" { (node.0, "ALLOCATED+CLOUD", ip3.as_str(), node.3) } else { node })
+        .collect();
+    head.shows(&down);
+    assert_eq!(head.run("slurm_suspend", &["apple-dy-core-1"]).code, Some(0), "{}", head.log("slurm_suspend"));
+    let left: Vec<_> = after.into_iter().filter(|(node, _)| node != "apple-dy-core-1").collect();
+    assert_eq!(head.site.running(), left);
+    assert_eq!(head.site.live().len(), 3);
+}
+
+/// A FIFO that nobody writes hangs its readers, as NFS does.
+#[test]
+fn r29_s05_a_heartbeat_that_cannot_be_read_ends_nothing_but_the_launch() {
+    let stuck = |head: &Head| {
+        head.hurry();
+        let path = head.site.path("clustermgtd_heartbeat");
+        fs::remove_file(&path).unwrap();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    };
+    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+    stuck(&head);
+    head.site.scontrol("state", "IDLE+CLOUD+POWERING_DOWN\n");
+    assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(0), "{}", head.log("slurm_suspend"));
     assert!(head.site.live().is_empty());
-    assert_eq!(head.site.updates().len(), before);
-    assert!(!head.site.path("state/failures.json").exists());
-    assert_eq!(head.site.ec2.count("GetConsoleOutput"), 0);
+    let log = head.log("slurm_suspend");
+    assert!(log.contains("clustermgtd_heartbeat could not be read within") && log.contains("terminating all the same"), "{log}");
+
+    let head = Head::new(Behaviour::default());
+    stuck(&head);
+    assert_eq!(head.run("slurm_resume", &["apple-dy-core-[1-2]"]).code, Some(75), "{}", head.log("slurm_resume"));
+    assert!(head.site.ec2.requests().is_empty());
+    let down = "update nodename=apple-dy-core-1,apple-dy-core-2 state=down reason=Failure when resuming nodes";
+    assert_eq!(head.site.updates(), [down]);
 }
 
 #[test]
@@ -441,33 +693,80 @@ fn an_address_that_another_node_has_by_now_is_not_followed() {
     assert!(head.log("slurm_suspend").contains("it is node apple-st-core-2's"), "{}", head.log("slurm_suspend"));
 }
 
+/// An item as the package writes it.
+fn put(tables: &dynamodb::Endpoint, node: &str, id: &str) {
+    let item = json!({"Id": {"S": node}, "InstanceId": {"S": id}, "HeadNodePrivateIp": {"S": "10.40.0.17"},
+        "HeadNodeHostname": {"S": "head"}});
+    tables.put(TABLE, serde_json::from_value(item).unwrap());
+}
+
+/// clustermgtd has replaced nodes that we launched; or the package was at work between two times of ours.
+#[test]
+fn b76_a_stale_mapping_hides_no_instance() {
+    for (program, state) in [
+        ("slurm_suspend", "IDLE+CLOUD+POWERING_DOWN"),
+        ("slurm_suspend", "DOWN+CLOUD+POWERED_DOWN"),
+        ("slurm_resume_fail", "DOWN+CLOUD+POWERED_DOWN"),
+    ] {
+        let head = Head::up(Behaviour::default(), "apple-st-core-[1-5]");
+        let mapped: BTreeMap<String, String> = head.site.running().into_iter().collect();
+        let of = |n: usize| mapped[&format!("apple-st-core-{n}")].as_str();
+        let (by_id, _) = seed(&head, "orchard", "Compute");
+        let (by_address, ip) = seed(&head, "orchard", "Compute");
+        let (anothers, anothers_ip) = seed(&head, "orchard", "Compute");
+        head.shows(&[
+            ("apple-st-core-1", state, "apple-st-core-1", &by_id),
+            ("apple-st-core-2", state, &ip, "(null)"),
+            // These two name what others have by now: by Slurm's word, by the mapping's.
+            ("apple-st-core-3", state, &anothers_ip, "(null)"),
+            ("apple-st-core-4", state, "apple-st-core-4", of(5)),
+            ("apple-st-core-5", "ALLOCATED+CLOUD", &head.ip(of(5)), of(5)),
+            ("apple-st-core-6", "ALLOCATED+CLOUD", &anothers_ip, &anothers),
+        ]);
+        assert_eq!(head.run(program, &["apple-st-core-[1-4]"]).code, Some(0), "{}", head.log(program));
+        let live: Vec<String> = head.site.live().into_iter().collect();
+        let mut stay = vec![of(5).to_owned(), anothers];
+        stay.sort_unstable();
+        assert_eq!(live, stay, "{by_id} {by_address} {}", head.log(program));
+        assert!(head.site.condemned().is_empty());
+        assert_eq!(head.site.running(), [("apple-st-core-5".to_owned(), of(5).to_owned())]);
+    }
+}
+
+#[test]
+fn b76_the_node_table_is_asked_where_slurm_does_not_confirm_the_mapping() {
+    let head = Head::new(Behaviour::default());
+    let tables = head.table();
+    assert_eq!(head.site.run("slurm_resume", &["apple-st-core-[1-3]"]).code, Some(0), "{}", head.log("slurm_resume"));
+    let mapped: BTreeMap<String, String> = head.site.running().into_iter().collect();
+    let of = |n: usize| mapped[&format!("apple-st-core-{n}")].as_str();
+    let (replacement, _) = seed(&head, "orchard", "Compute");
+    put(&tables, "apple-st-core-1", &replacement);
+    let state = "IDLE+CLOUD+POWERING_DOWN";
+    let (two, three) = (head.ip(of(2)), head.ip(of(3)));
+    head.shows(&[
+        ("apple-st-core-1", state, "apple-st-core-1", "(null)"),
+        ("apple-st-core-2", state, &two, of(2)),
+        ("apple-st-core-3", state, &three, "(null)"),
+    ]);
+    // The common case costs no further call.
+    let describes = head.site.ec2.count("DescribeInstances");
+    assert_eq!(head.site.run("slurm_suspend", &["apple-st-core-[2-3]"]).code, Some(0), "{}", head.log("slurm_suspend"));
+    assert_eq!((head.site.ec2.count("DescribeInstances"), tables.count("BatchGetItem")), (describes, 0));
+    assert_eq!(head.site.live().len(), 2);
+    assert_eq!(head.site.run("slurm_suspend", &["apple-st-core-1"]).code, Some(0), "{}", head.log("slurm_suspend"));
+    assert!(head.site.live().is_empty(), "{}", head.log("slurm_suspend"));
+}
+
 #[test]
 fn the_node_table_knows_what_slurm_forgot() {
-    const TABLE: &str = "parallelcluster-slurm-orchard";
     let head = Head::new(Behaviour::default());
-    let table = Table::new(TABLE, "Id").only(&["PutItem", "BatchWriteItem", "GetItem", "BatchGetItem"]);
-    let tables = dynamodb::Endpoint::start(dynamodb::Behaviour { tables: vec![table], ..dynamodb::Behaviour::default() });
+    let tables = head.table();
     let (id, _) = seed(&head, "orchard", "Compute");
     let (others, _) = seed(&head, "vineyard", "Compute");
     for (node, id) in [("apple-st-core-1", &id), ("apple-st-core-2", &others)] {
-        let item = json!({"Id": {"S": node}, "InstanceId": {"S": id}, "HeadNodePrivateIp": {"S": "10.40.0.17"},
-            "HeadNodeHostname": {"S": "head"}});
-        tables.put(TABLE, serde_json::from_value(item).unwrap());
+        put(&tables, node, id);
     }
-    let root = head.site.dir.path().display();
-    head.site.write(
-        "slurm-ec2.toml",
-        &format!(
-            "cluster = \"orchard\"\nregion = \"eu-west-1\"\n[aws]\nendpoint_url = \"{}\"\ndynamodb_endpoint_url = \"{}\"\n\
-             credentials_file = \"{root}/credentials\"\n[slurm]\nbin_dir = \"{root}/bin\"\n[state]\ndir = \"{root}/state\"\n\
-             [log]\ndir = \"{root}/log\"\n[parallelcluster]\nheartbeat = \"{root}/clustermgtd_heartbeat\"\n\
-             [node_table]\ntable = \"{TABLE}\"\nhead_node_private_ip = \"10.40.0.17\"\nhead_node_hostname = \"head\"\n\
-             [[group]]\nname = \"apple/core\"\nqueue = \"apple\"\ncompute_resource = \"core\"\n\
-             launch_template = {{ name = \"orchard-apple-core\", version = \"1\" }}\n",
-            head.site.ec2.url(),
-            tables.url()
-        ),
-    );
     let state = "IDLE+CLOUD+POWERING_DOWN";
     let nodes = ["apple-st-core-1", "apple-st-core-2"].map(|node| (node, state, node, "(null)"));
     head.shows(&nodes);

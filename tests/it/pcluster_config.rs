@@ -34,6 +34,31 @@ fn head(change: (&str, &str)) -> Site {
     site
 }
 
+/// A slurm.conf that `check` finds nothing missing in.
+const SLURM_CONF: &str = "ResumeProgram=/a\nSuspendProgram=/b\nResumeFailProgram=/b\nSuspendTime=300\nResumeTimeout=600\n\
+    SlurmctldParameters=idle_on_node_suspend\nNodeName=apple-st-core-[1-2],apple-dy-peel-small-[1-64] State=CLOUD\n\
+    NodeName=pear-2-dy-mixspot-1,pear-2-dy-mixod-1,pear-2-dy-onetype2az-1,gpu-st-block-[1-4] State=CLOUD\n";
+
+/// A head node on which `check` finds nothing wrong: state folder, heartbeat, scontrol through sudo.
+fn sound() -> Site {
+    let site = head(("NONE", "NONE"));
+    let root = site.dir.path().display();
+    let text = fs::read_to_string(site.path(RESUME_CONF)).unwrap();
+    let own: Vec<&str> = text.lines().filter(|line| !line.starts_with("clustermgtd_heartbeat_file_path")).collect();
+    let heartbeat = format!("[slurm_resume]\nclustermgtd_heartbeat_file_path = {root}/heartbeat");
+    site.write(RESUME_CONF, &(own.join("\n").replacen("[slurm_resume]", &heartbeat, 1) + "\n"));
+    site.write("heartbeat", &heartbeat_now());
+    site.write("slurm.conf", SLURM_CONF);
+    fs::create_dir(site.path("state")).unwrap();
+    site
+}
+
+/// As clustermgtd writes it.
+fn heartbeat_now() -> String {
+    let now = humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string();
+    now.replace('T', " ").replace('Z', "+0000")
+}
+
 /// The program as slurmctld starts it there: `$CONFIG_FILE` and `$SLURM_BINARIES_DIR`, and nothing of ours.
 fn command(site: &Site, conf: &str, program: &str, args: &[&str]) -> Command {
     let mut command = site.command(program, args);
@@ -100,13 +125,7 @@ fn b70_the_file_that_is_named_first_is_taken() {
 
 #[test]
 fn b71_check_names_compute_resources_that_cannot_be_used() {
-    let site = head(("NONE", "NONE"));
-    site.write(
-        "slurm.conf",
-        "ResumeProgram=/a\nSuspendProgram=/b\nResumeFailProgram=/b\nSuspendTime=300\nResumeTimeout=600\n\
-         SlurmctldParameters=idle_on_node_suspend\nNodeName=apple-st-core-[1-2],apple-dy-peel-small-[1-64] State=CLOUD\n\
-         NodeName=pear-2-dy-mixspot-1,pear-2-dy-mixod-1,pear-2-dy-onetype2az-1,gpu-st-block-[1-4] State=CLOUD\n",
-    );
+    let site = sound();
     let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
     assert!(ran.stdout.contains("fine; 6 compute resources"), "{}", ran.stdout);
@@ -127,4 +146,117 @@ fn b71_check_names_compute_resources_that_cannot_be_used() {
     );
     let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
     assert!(ran.code == Some(78) && ran.stderr.contains("gpu-(st|dy)-block-N"), "{}", ran.stderr);
+}
+
+#[test]
+fn d01_check_says_what_of_this_machine_would_stop_everything() {
+    let site = sound();
+    let check = || run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
+    let ran = check();
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+    assert!(ran.stdout.contains("state folder, CA bundle and scontrol can be used"), "{}", ran.stdout);
+    // A heartbeat can come back by itself: a warning.
+    site.write("heartbeat", "2020-01-01 00:00:00.000000+0000");
+    let ran = check();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for part in
+        ["slurm-ec2: warning: nothing is launched while clustermgtd is down: the heartbeat ", " old, it must be younger than 5m"]
+    {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    fs::remove_file(site.path("heartbeat")).unwrap();
+    let ran = check();
+    assert!(ran.code == Some(0) && ran.stderr.contains("cannot read the heartbeat"), "{}", ran.stderr);
+    site.write("heartbeat", &heartbeat_now());
+    // The CA bundle.
+    let text = fs::read_to_string(site.path(RESUME_CONF)).unwrap();
+    site.write(RESUME_CONF, &format!("{text}ca_bundle = {}\n", site.path("ca.pem").display()));
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("cannot read the CA bundle"), "{}", ran.stderr);
+    site.write("ca.pem", "no certificate");
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("ca.pem holds no usable certificate"), "{}", ran.stderr);
+    site.write("ca.pem", include_str!("../data/ec2/root.pem"));
+    assert_eq!((check().code, check().stderr.as_str()), (Some(0), ""));
+    // scontrol.
+    site.scontrol("fail.version", "1\nscontrol: error: Could not establish a configuration source");
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("Could not establish a configuration source"), "{}", ran.stderr);
+    fs::remove_file(site.path("bin/scontrol.fail.version")).unwrap();
+    fs::remove_file(site.path("bin/scontrol")).unwrap();
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("SLURM_BINARIES_DIR"), "{}", ran.stderr);
+    // A state folder that is none, or holds what cannot be read.
+    fs::remove_dir(site.path("state")).unwrap();
+    site.write("state", "");
+    let ran = check();
+    let install = format!("install -d -o pcluster-admin -g pcluster-admin -m 750 {}", site.path("state").display());
+    assert!(ran.code == Some(78) && ran.stderr.contains("is no folder") && ran.stderr.contains(&install), "{}", ran.stderr);
+    fs::remove_file(site.path("state")).unwrap();
+    fs::create_dir(site.path("state")).unwrap();
+    site.write("state/mapping.json", "{");
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("mapping.json:1:"), "{}", ran.stderr);
+    // Nothing was made or changed by all this, and EC2 was not asked.
+    assert_eq!(fs::read_dir(site.path("state")).unwrap().count(), 1);
+    assert!(!site.path("log").exists() && site.ec2.requests().is_empty());
+}
+
+#[test]
+fn c04_suspend_time_minus_one_is_accepted_with_a_note() {
+    let site = sound();
+    for word in ["-1", "INFINITE"] {
+        site.write("slurm.conf", &SLURM_CONF.replace("SuspendTime=300", &format!("SuspendTime={word}")));
+        let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+        assert!(ran.stdout.contains("SuspendTime is -1 or INFINITE"), "{}", ran.stdout);
+    }
+    // A partition that has its own switches power saving on; without either it is forgotten, not meant.
+    let text = SLURM_CONF.replace("SuspendTime=300", "SuspendTime=-1") + "PartitionName=p Nodes=ALL SuspendTime=60\n";
+    site.write("slurm.conf", &text);
+    let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
+    assert!(ran.code == Some(0) && !ran.stdout.contains("SuspendTime is"), "{} {}", ran.stdout, ran.stderr);
+    site.write("slurm.conf", &SLURM_CONF.replace("SuspendTime=300\n", ""));
+    let ran = run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
+    assert!(ran.code == Some(78) && ran.stderr.contains("SuspendTime is not set"), "{}", ran.stderr);
+}
+
+/// Launches one node, then breaks a JSON file; the programs that end instances go on.
+#[test]
+fn s05_a_broken_fleet_config_keeps_nobody_from_terminating() {
+    for (file, program) in
+        [("fleet-config.json", "slurm_suspend"), ("fleet.json", "slurm_suspend"), ("run.json", "slurm_resume_fail")]
+    {
+        let site = sound();
+        let text = fs::read_to_string(site.path(RESUME_CONF)).unwrap();
+        site.write(RESUME_CONF, &text.replacen("[slurm_resume]", "[slurm_resume]\nupdate_node_address = false", 1));
+        let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+        let run = |conf, program, nodes| finished(command(&site, conf, program, &[nodes]).envs(keys).output().unwrap());
+        let ran = run(RESUME_CONF, "slurm_resume", "apple-dy-core-1");
+        assert_eq!(site.live().len(), 1, "{}\n{}", ran.stderr, site.log("slurm_resume"));
+        site.write(file, "{\"apple\": {]");
+        let ran = run(SUSPEND_CONF, program, "apple-dy-core-1");
+        assert_eq!(ran.code, Some(0), "{file}: {}", ran.stderr);
+        assert!(site.live().is_empty(), "{file}");
+        let log = site.log(program);
+        let told = format!("{}:1:12: ", site.path(file).display());
+        assert!(log.contains(&told) && log.contains(&format!("{program} goes on without any queue")), "{file}: {log}");
+        // slurm_resume cannot do without.
+        let ran = run(RESUME_CONF, "slurm_resume", "apple-dy-core-2");
+        assert!(ran.code == Some(78) && ran.stderr.contains(&told), "{file}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_fleet_config_that_is_just_being_rewritten_is_waited_for() {
+    let site = sound();
+    site.write("fleet-config.json", &FLEET[..FLEET.len() / 2]);
+    let path = site.path("fleet-config.json");
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        fs::write(path, FLEET).unwrap();
+    });
+    let ran = run(&site, RESUME_CONF, "slurm_resume", &["--dry-run", "apple-dy-core-1"]);
+    writer.join().unwrap();
+    assert!(ran.code == Some(0) && ran.stdout.contains("group apple/core"), "{} {}", ran.stdout, ran.stderr);
 }

@@ -131,7 +131,7 @@ fn r31_without_table_and_zone_nobody_is_asked() {
 #[test]
 fn b61_r30_what_the_table_refuses_is_failed_and_terminated_in_the_same_run() {
     let told = Told::everywhere("", |tables, _| {
-        tables.rules = vec![Rule::on("BatchWriteItem").nth(1).error("ValidationException", 400)];
+        tables.rules = vec![Rule::on("BatchWriteItem").nth(1).error("ResourceNotFoundException", 400)];
     });
     let ran = told.site.run("slurm_resume", &["c5-[1-40]"]);
     assert_eq!(ran.code, Some(1), "{}", told.site.log("slurm_resume"));
@@ -140,7 +140,7 @@ fn b61_r30_what_the_table_refuses_is_failed_and_terminated_in_the_same_run() {
     assert!(left == 15 || left == 25, "{left}");
     assert_eq!((told.site.running().len(), told.site.live().len(), told.route53.records(ZONE).len()), (left, left, left));
     told.assert_told();
-    let failure = told.failure("ValidationException");
+    let failure = told.failure("ResourceNotFoundException");
     assert!(failure.contains(TABLE) && failure.contains("state=power_down_force"), "{failure}");
     told.site.assert_settled();
 }

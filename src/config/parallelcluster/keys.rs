@@ -145,6 +145,27 @@ impl Keys<'_> {
         Duration::from_secs(self.integer(key, default, range))
     }
 
+    /// A whole number of the package's that is `least` or more. What is above `most` is cut to it, with a warning that ends in `why`: the
+    /// package takes it, so it must not stop the cluster.
+    pub(crate) fn capped(
+        &self,
+        key: &str,
+        default: u64,
+        range: RangeInclusive<u64>,
+        why: &str,
+        warnings: &mut Vec<String>,
+    ) -> u64 {
+        let most = *range.end();
+        if let Some(Ok(found)) = self.file.ini.get(self.name, key)
+            && let Some(number) = int(&found.text)
+            && u64::try_from(number).is_ok_and(|number| number > most)
+        {
+            warnings.push(format!("[{}] {key} {} is cut to {most}: {why}", self.name, found.text));
+            return most;
+        }
+        self.integer(key, default, range)
+    }
+
     /// One of ConfigParser's words for yes and no.
     pub(crate) fn boolean(&self, key: &str, default: bool) -> bool {
         let Some(found) = self.found(key) else { return default };
@@ -170,12 +191,14 @@ impl Keys<'_> {
     }
 }
 
-/// `+3`, `1_000`: what Python's `int` takes.
+/// `+3`, `1_000`: what Python's `int` takes. A number that is larger than ours can be counts as the largest, or smallest.
 fn int(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let well_formed = digits.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     let plain = text.strip_prefix('+').unwrap_or(text).replace('_', "");
-    well_formed.then(|| plain.parse().ok()).flatten()
+    let endless = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+    // Well-formed digits fail for their number alone.
+    well_formed.then(|| plain.parse().unwrap_or(endless))
 }
 
 /// slurmctld's programs run in a folder that nobody chose, so a path must be whole.
@@ -195,7 +218,10 @@ mod tests {
         for (text, number) in [("5", Some(5)), ("+5", Some(5)), ("-1", Some(-1)), ("1_000", Some(1000)), ("007", Some(7))] {
             assert_eq!(int(text), number, "{text}");
         }
-        for text in ["", "+", "1.5", "0x10", "_1", "1_", "1__0", "five", "1 0", "--1", "99999999999999999999"] {
+        for (text, number) in [("99999999999999999999", i64::MAX), ("-99999999999999999999", i64::MIN)] {
+            assert_eq!(int(text), Some(number), "{text}");
+        }
+        for text in ["", "+", "1.5", "0x10", "_1", "1_", "1__0", "five", "1 0", "--1"] {
             assert_eq!(int(text), None, "{text}");
         }
     }

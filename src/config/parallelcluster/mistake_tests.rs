@@ -5,7 +5,7 @@ use std::fs;
 
 use super::tests::{Head, RESUME, SUSPEND};
 use crate::config::settings::LogFormat;
-use crate::config::source::{Place, as_far_as_it_goes};
+use crate::config::source::{Place, as_far_as_it_goes, load};
 
 const CLUSTERMGTD: &str = include_str!("../../../tests/data/parallelcluster/parallelcluster_clustermgtd.conf");
 
@@ -24,6 +24,7 @@ fn mistakes_in_our_own_section() {
         ("mapping_table = some-table", "[slurm_ec2] mapping_table is for mapping_store = dynamodb"),
         ("mapping_store = dynamodb\nmapping_table = parallelcluster-slurm-orchard", "is the same as dynamodb_table"),
         ("state_dir = state", "[slurm_ec2] state_dir \"state\" is no absolute path"),
+        ("ca_bundle = ca.pem", "[slurm_ec2] ca_bundle \"ca.pem\" is no absolute path"),
     ] {
         let found = wrong(lines);
         assert!(found.contains(part), "{lines}: {found}");
@@ -77,6 +78,36 @@ fn all_mistakes_at_once_with_file_line_section_and_key() {
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, (place, part)) in found.iter().zip(expected) {
         assert!(found.contains(&format!("{place}:")) && found.contains(part), "{part}: {found}");
+    }
+}
+
+#[test]
+fn what_could_be_launched_keeps_nobody_from_terminating() {
+    let name = "parallelcluster_slurm_suspend.conf";
+    for (file, text) in [
+        ("fleet-config.json", None),
+        ("fleet-config.json", Some("{]")),
+        ("run_instances_overrides.json", Some("[]")),
+        ("create_fleet_overrides.json", Some("{\"pear-2\": ")),
+    ] {
+        let head = Head::new();
+        match text {
+            None => fs::remove_file(head.path(file)).unwrap(),
+            Some(text) => head.write(file, text),
+        }
+        for program in ["slurm_suspend", "slurm_resume_fail"] {
+            let settings = load(program, &head.place(name)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert_eq!((settings.groups.len(), settings.broken()), (0, Vec::new()), "{file}");
+            let [warning] = settings.warnings.as_slice() else { panic!("{:?}", settings.warnings) };
+            assert!(warning.contains(&head.path(file).display().to_string()), "{warning}");
+            assert!(warning.ends_with(&format!("; {program} goes on without any queue")), "{warning}");
+        }
+        let found = head.mistakes("slurm_resume", "parallelcluster_slurm_resume.conf");
+        assert!(found.len() == 1 && found[0].contains(file), "{found:?}");
+        // What the INI file itself says wrongly is one for every program.
+        head.resume(&RESUME.replace("region = eu-central-1", "region = eu-central-1a"));
+        let found = head.mistakes("slurm_suspend", name);
+        assert!(found.len() == 1 && found[0].contains("[slurm_resume] region"), "{found:?}");
     }
 }
 

@@ -1,13 +1,15 @@
 //! ParallelCluster's files (aws-facts B.2 to B.4, B.8, B.9): the INI file of a program in, the same [`Settings`] as from TOML or all
 //! mistakes out. Its unknown keys and sections are left alone; one section, `[slurm_ec2]`, is our own.
 //!
-//! `ini.rs` knows the dialect, `keys.rs` types and mistakes, `fleet.rs` the JSON files, `logging.rs` the logging configuration,
-//! `sections.rs` the keys by name. Reads those files and nothing else.
+//! `ini.rs` knows the dialect, `keys.rs` types and mistakes, `json.rs` and `fleet.rs` the JSON files, `logging.rs` the logging
+//! configuration, `bundle.rs` where the CA bundle is, `sections.rs` the keys by name. Reads those files and nothing else.
 
+mod bundle;
 mod fleet;
 #[cfg(test)]
 mod fleet_tests;
 mod ini;
+mod json;
 mod keys;
 mod logging;
 #[cfg(test)]
@@ -17,13 +19,12 @@ mod sections;
 mod tests;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use self::fleet::{Files, Queues};
 use self::keys::{File, Keys};
 use super::cite::{Mistake, Source};
-use super::settings::{LogSettings, NodeIndex, Settings};
+use super::settings::{EventsFile, LogSettings, NodeIndex, Settings};
 use super::source::Place;
 
 /// Where the package looks when nothing names another file.
@@ -50,10 +51,12 @@ pub(crate) fn is_one(text: &str) -> bool {
 
 /// The name of a program's file. The package calls one program for suspend and resume-fail.
 pub(crate) fn file_name(program: &str) -> &'static str {
-    match program {
-        "slurm_suspend" | "slurm_resume_fail" => SUSPEND_CONF,
-        _ => RESUME_CONF,
-    }
+    if ends_instances(program) { SUSPEND_CONF } else { RESUME_CONF }
+}
+
+/// Does this program terminate instances and launch none? It must not be kept from that by a file of what could be launched.
+fn ends_instances(program: &str) -> bool {
+    matches!(program, "slurm_suspend" | "slurm_resume_fail")
 }
 
 /// Settings (of use only without mistakes) and the mistakes of all files.
@@ -107,12 +110,15 @@ fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Set
     let suspends = file_name(program) == SUSPEND_CONF && own.ini.has_section(SUSPEND);
     let heartbeat = if suspends { own.section(SUSPEND) } else { keys };
     if suspends || has_resume {
-        settings.parallelcluster = Some(sections::heartbeat(&heartbeat, &keys));
+        settings.parallelcluster = Some(sections::heartbeat(&heartbeat, &keys, &mut settings.warnings));
     }
     log(program, &heartbeat, &mut settings.log, &mut settings.warnings);
     if let Some(dir) = resume.section(OURS).path("log_dir") {
         settings.log.dir = dir;
         settings.log.file = None;
+        if let EventsFile::Named(_) = settings.log.events {
+            settings.log.events = EventsFile::Usual;
+        }
     }
     surroundings(place, &mut settings, &mut mistakes);
     if has_resume {
@@ -122,12 +128,23 @@ fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Set
             path("run_instances_overrides", RUN_INSTANCES_OVERRIDES),
             path("create_fleet_overrides", CREATE_FLEET_OVERRIDES),
         );
-        let files = Files {
-            fleet: queues(&keys, "fleet_config_file", fleet, true, &mut mistakes),
-            run_instances: queues(&keys, "run_instances_overrides", run_instances, false, &mut mistakes),
-            create_fleet: queues(&keys, "create_fleet_overrides", create_fleet, false, &mut mistakes),
+        let launch = sections::launch_policy(&keys, &mut settings);
+        let mut wrong = Vec::new();
+        let mut queues = |key, path, required| json::queues(key, path, required, &mut wrong);
+        let mut files = Files {
+            fleet: queues("fleet_config_file", fleet, true),
+            run_instances: queues("run_instances_overrides", run_instances, false),
+            create_fleet: queues("create_fleet_overrides", create_fleet, false),
         };
-        let fleet = fleet::read(&files, &settings.cluster, &sections::launch_policy(&keys, &settings));
+        if ends_instances(program) && !wrong.is_empty() {
+            // What is to be terminated, the mapping says.
+            settings.warnings.extend(wrong.iter().map(|wrong| format!("{wrong}; {program} goes on without any queue")));
+            let path = files.fleet.path;
+            files = Files { fleet: Queues { path, ..Queues::default() }, ..Files::default() };
+        } else {
+            wrong.into_iter().for_each(|wrong| wrong.note(&keys, &mut mistakes));
+        }
+        let fleet = fleet::read(&files, &settings.cluster, &launch);
         settings.groups = fleet.groups;
         settings.node_group = NodeIndex::Queues(fleet.index);
         settings.warnings.extend(fleet.warnings);
@@ -149,7 +166,9 @@ fn surroundings(place: &Place, settings: &mut Settings, mistakes: &mut Vec<Mista
     let root = settings.slurm.bin_dir.parent().unwrap_or_else(|| Path::new("/"));
     settings.slurm.conf = root.join("etc/slurm.conf");
     settings.slurm.sudo.clone_from(&place.sudo);
-    settings.aws.ca_bundle.clone_from(&place.ca_bundle);
+    if settings.aws.ca_bundle.is_none() {
+        settings.aws.ca_bundle = bundle::find(place, &settings.region, &mut settings.warnings);
+    }
 }
 
 /// The log file and level of the package's logging configuration. A wrong one is no reason not to work: it is only warned of.
@@ -158,7 +177,7 @@ fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec
     let usual = log.dir.join(format!("{program}.log"));
     let read = fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| logging::read(&text));
     match read {
-        Ok(logging::Logging { file, level }) => {
+        Ok(logging::Logging { file, level, events }) => {
             if file.is_none() {
                 warnings.push(format!("logging_config {} names no file; the log is {}", path.display(), usual.display()));
             }
@@ -166,6 +185,7 @@ fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec
                 log.dir = dir.to_owned();
             }
             log.file = file;
+            log.events = events;
             log.level = level.unwrap_or(log.level);
         }
         Err(why) => {
@@ -183,38 +203,4 @@ fn located(path: PathBuf, place: &Place, warnings: &mut Vec<String>) -> PathBuf 
     }
     warnings.push(format!("{} is not there; {} is taken", path.display(), beside.display()));
     beside
-}
-
-/// A JSON file of queues; empty when it is not there and need not be, and after a mistake.
-fn queues(keys: &Keys<'_>, key: &str, path: PathBuf, required: bool, mistakes: &mut Vec<Mistake>) -> Queues {
-    let nothing = Queues { path: path.clone(), queues: serde_json::Map::new() };
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => return nothing,
-        Err(error) => {
-            let message = format!("{} cannot be read: {error}", path.display());
-            keys.mistake(key, keys.place(key), message, "name the file there is, readable for this user");
-            return nothing;
-        }
-    };
-    let source = Source { path: &path, text: &text };
-    match serde_json::from_str(&text) {
-        Ok(serde_json::Value::Object(queues)) => Queues { queues, ..nothing },
-        Ok(_) => {
-            mistakes.push(source.cite(
-                0..0,
-                format!("{key} is no object of queues"),
-                "write { \"queue\": { \"compute-resource\": { } } }",
-            ));
-            nothing
-        }
-        Err(error) => {
-            let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-            let at = line + error.column().saturating_sub(1);
-            let shown = error.to_string();
-            let what = shown.split(" at line ").next().unwrap_or_default();
-            mistakes.push(source.cite(at..at + 1, format!("{key} is no JSON: {what}"), "repair the file"));
-            nothing
-        }
-    }
 }

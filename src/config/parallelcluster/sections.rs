@@ -16,9 +16,11 @@ use crate::model::policy::{Daemon, LaunchPolicy, ScaleBy, Strategy};
 /// Instances or nodes in one call or step; a fleet has 10,000 at most (aws-facts A.2).
 const MAX_BATCH: u64 = 10_000;
 /// TerminateInstances takes 1000 ids at most (aws-facts A.4).
-const MAX_TERMINATE: usize = 1000;
-/// Longer than a day is a slip.
+const MAX_TERMINATE: u64 = 1000;
+/// A run is over long before.
 const DAY: u64 = 86_400;
+/// Retries beyond this outlast the run.
+const MAX_RETRIES: u64 = 19;
 /// The package's clustermgtd terminates instances that belong to no node 300 s after their launch (aws-facts B.5,
 /// `orphaned_instance_timeout`), so a run must be over before.
 const MAX_DEADLINE: u64 = 240;
@@ -42,43 +44,53 @@ pub(crate) fn resume(keys: &Keys<'_>, settings: &mut Settings) {
     settings.region = keys.required("region", "eu-west-1", check_region);
     settings.cluster = keys.required("cluster_name", "hpc", |text| check_name(text, 128));
     settings.aws.proxy = proxy(keys);
-    let retries = keys.integer("boto3_retry", 1, 0..=19).max(LEAST_RETRIES);
+    let warnings = &mut settings.warnings;
+    let retries = keys.capped("boto3_retry", 1, 0..=MAX_RETRIES, "more would outlast the run", warnings).max(LEAST_RETRIES);
     settings.aws.attempts = u32::try_from(retries + 1).unwrap_or(u32::MAX);
     settings.publish = publish(keys, &mut settings.slurm.node_address, &mut settings.warnings);
     settings.run.scale_by = if keys.boolean("job_level_scaling", true) { ScaleBy::Job } else { ScaleBy::Call };
     settings.run.strategy = strategy(keys, &mut settings.warnings);
-    settings.run.address_timeout = keys.seconds("instance_info_retrieval_timeout", 90, 1..=DAY);
-    let batch = size(keys.integer("terminate_max_batch_size", 1000, 1..=1_000_000));
-    if batch > MAX_TERMINATE {
-        let text =
-            format!("terminate_max_batch_size {batch} is cut to {MAX_TERMINATE}: TerminateInstances takes no more at once");
-        settings.warnings.push(text);
-    }
-    settings.run.terminate_batch_size = batch.min(MAX_TERMINATE);
+    let warnings = &mut settings.warnings;
+    // 0: the package asks once.
+    let timeout = keys.capped("instance_info_retrieval_timeout", 90, 0..=DAY, "a run is over before", warnings).max(1);
+    settings.run.address_timeout = Duration::from_secs(timeout);
+    let why = "TerminateInstances takes no more at once";
+    settings.run.terminate_batch_size = size(keys.capped("terminate_max_batch_size", 1000, 1..=MAX_TERMINATE, why, warnings));
 }
 
 /// The launch policy of every compute resource.
-pub(crate) fn launch_policy(keys: &Keys<'_>, settings: &Settings) -> LaunchPolicy {
+pub(crate) fn launch_policy(keys: &Keys<'_>, settings: &mut Settings) -> LaunchPolicy {
+    let why = "CreateFleet takes no more at once";
     LaunchPolicy {
         strategy: settings.run.strategy,
-        batch_size: size(keys.integer("launch_max_batch_size", 500, 1..=MAX_BATCH)),
+        batch_size: size(keys.capped("launch_max_batch_size", 500, 1..=MAX_BATCH, why, &mut settings.warnings)),
         ..built_in_policy()
     }
 }
 
 /// The heartbeat of `[slurm_suspend]` or `[slurm_resume]`; the head node's id is in the latter.
-pub(crate) fn heartbeat(keys: &Keys<'_>, resume: &Keys<'_>) -> ParallelCluster {
+pub(crate) fn heartbeat(keys: &Keys<'_>, resume: &Keys<'_>, warnings: &mut Vec<String>) -> ParallelCluster {
     let example = "/opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat";
     ParallelCluster {
         heartbeat: PathBuf::from(keys.required("clustermgtd_heartbeat_file_path", example, super::keys::absolute)),
-        heartbeat_timeout: keys.seconds("clustermgtd_timeout", 300, 1..=DAY),
+        heartbeat_timeout: Duration::from_secs(keys.capped("clustermgtd_timeout", 300, 0..=DAY, "that is a day", warnings)),
         instance_id: resume.text("instance_id", check_instance_id).unwrap_or_else(|| "unknown".to_owned()),
     }
 }
 
 /// `[slurm_ec2]` but `log_dir`.
 pub(crate) fn ours(keys: &Keys<'_>, settings: &mut Settings) {
-    keys.refuse_others(&["state_dir", "log_dir", "endpoint_url", "request_bucket", "mapping_store", "mapping_table", "deadline"]);
+    keys.refuse_others(&[
+        "state_dir",
+        "log_dir",
+        "endpoint_url",
+        "ca_bundle",
+        "request_bucket",
+        "mapping_store",
+        "mapping_table",
+        "deadline",
+    ]);
+    settings.aws.ca_bundle = keys.path("ca_bundle");
     if let Some(dir) = keys.path("state_dir") {
         settings.state_dir = dir;
     }
@@ -153,7 +165,8 @@ fn publish(keys: &Keys<'_>, address: &mut NodeAddress, warnings: &mut Vec<String
         warnings.push(format!("{has} is set and {lacks} is not, so no DNS records are written"));
     }
     let hostname = keys.boolean("use_private_hostname", false);
-    let batch_size = size(keys.integer("assign_node_max_batch_size", 500, 1..=MAX_BATCH));
+    let why = "more would be told in one step";
+    let batch_size = size(keys.capped("assign_node_max_batch_size", 500, 1..=MAX_BATCH, why, warnings));
     if !keys.boolean("update_node_address", true) {
         *address = NodeAddress::None;
         return PublishSettings { batch_size, node_table: None, dns: None, hostname: false };

@@ -64,6 +64,8 @@ impl Head {
             path: self.path(name),
             slurm_bin_dir: None,
             ca_bundle: None,
+            home: None,
+            pki_dir: None,
             sudo: None,
             plugin_dir: self.path("nowhere"),
             is_copy: false,
@@ -323,6 +325,60 @@ fn values_that_switch_something_off() {
     }
     head.resume(&RESUME.replace("scaling_strategy", "job_level_scaling = FALSE\nscaling_strategy"));
     assert_eq!(head.load().run.scale_by, ScaleBy::Call);
+}
+
+#[test]
+fn values_that_the_package_takes_are_cut_with_a_warning() {
+    let head = Head::new();
+    let keys = "boto3_retry = 50\nclustermgtd_timeout = 1_000_000\nlaunch_max_batch_size = 20000\n\
+                assign_node_max_batch_size = 99999999999999999999\nterminate_max_batch_size = 5000\n\
+                proxy = NONE";
+    let timeout = "instance_info_retrieval_timeout = 90";
+    let text = RESUME.replace("proxy = NONE", keys).replace(timeout, "instance_info_retrieval_timeout = 100000");
+    head.resume(&text);
+    let settings = head.load();
+    assert_eq!((settings.aws.attempts, settings.publish.batch_size), (20, 10_000));
+    assert_eq!(settings.run.terminate_batch_size, 1000);
+    assert_eq!(settings.run.address_timeout, Duration::from_secs(86_400));
+    assert_eq!(settings.parallelcluster.as_ref().unwrap().heartbeat_timeout, Duration::from_secs(86_400));
+    assert_eq!(group(&settings, "apple-dy-core-1").launch.batch_size, 10_000);
+    for part in [
+        "[slurm_resume] boto3_retry 50 is cut to 19: ",
+        "[slurm_resume] clustermgtd_timeout 1_000_000 is cut to 86400: ",
+        "[slurm_resume] launch_max_batch_size 20000 is cut to 10000: ",
+        "[slurm_resume] assign_node_max_batch_size 99999999999999999999 is cut to 10000: ",
+        "[slurm_resume] terminate_max_batch_size 5000 is cut to 1000: ",
+        "[slurm_resume] instance_info_retrieval_timeout 100000 is cut to 86400: ",
+    ] {
+        assert!(settings.warnings.iter().any(|warning| warning.starts_with(part)), "{part}: {:?}", settings.warnings);
+    }
+    // No time at all: the package looks once, and finds every heartbeat too old.
+    head.resume(&RESUME.replace(timeout, "clustermgtd_timeout = 0\ninstance_info_retrieval_timeout = 0"));
+    let settings = head.load();
+    assert_eq!(settings.run.address_timeout, Duration::from_secs(1));
+    assert_eq!(settings.parallelcluster.unwrap().heartbeat_timeout, Duration::ZERO);
+}
+
+#[test]
+fn p06_where_the_ca_bundle_is() {
+    let head = Head::new();
+    fs::create_dir_all(head.path("pki/eu-central-1/certs")).unwrap();
+    head.write("pki/eu-central-1/certs/ca-bundle.pem", "");
+    let name = "parallelcluster_slurm_resume.conf";
+    let place = Place { pki_dir: Some(head.path("pki")), ..head.place(name) };
+    let bundle = |place: &Place| load("slurm_resume", place).unwrap().aws.ca_bundle;
+    assert_eq!(bundle(&place), Some(head.path("pki/eu-central-1/certs/ca-bundle.pem")));
+    fs::create_dir(head.path(".aws")).unwrap();
+    head.write(".aws/config", "[default]\nca_bundle = /home.pem\n");
+    let place = Place { home: Some(head.dir.path().to_owned()), ..place };
+    assert_eq!(bundle(&place), Some("/home.pem".into()));
+    let place = Place { ca_bundle: Some("/environment.pem".into()), ..place };
+    assert_eq!(bundle(&place), Some("/environment.pem".into()));
+    // slurm_suspend takes it from the same section.
+    head.resume(&format!("{RESUME}[slurm_ec2]\nca_bundle = /ours.pem\n"));
+    assert_eq!(bundle(&place), Some("/ours.pem".into()));
+    let suspend = Place { path: head.path("parallelcluster_slurm_suspend.conf"), ..place };
+    assert_eq!(load("slurm_suspend", &suspend).unwrap().aws.ca_bundle, Some("/ours.pem".into()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::lane::{Lane, Unit};
-use super::{GroupState, NodeState, Request, Round, Scaling, Wanted};
+use super::{Alone, Fate, GroupState, NodeState, Request, Round, Scaling, Wanted};
 use crate::model::policy::{ScaleBy, Strategy};
 
 /// A job's nodes in this call, by their places.
@@ -20,9 +20,12 @@ pub(super) fn build(request: Request<'_>) -> Scaling {
     let mut scaling = Scaling {
         groups: Vec::new(),
         nodes: Vec::with_capacity(nodes.len()),
+        places: BTreeMap::new(),
         jobs: Vec::new(),
         orders: Vec::new(),
         lanes: Vec::new(),
+        alone: None,
+        answered: Vec::new(),
         ready: BTreeSet::new(),
         lanes_left: 0,
         outstanding: 0,
@@ -32,28 +35,26 @@ pub(super) fn build(request: Request<'_>) -> Scaling {
         given_up: None,
         by_batch: scale_by == ScaleBy::Batch,
     };
-    let places = scaling.add_nodes(nodes);
-    let jobs = scaling.add_jobs(jobs.unwrap_or_default(), &places);
+    scaling.add_nodes(nodes);
+    let jobs = scaling.add_jobs(jobs.unwrap_or_default());
     let all: Vec<usize> = (0..scaling.nodes.len()).collect();
     match (scale_by, strategy) {
-        (ScaleBy::Batch, _) => scaling.order_alone(&scaling.launchable(&all), None, &[]),
+        (ScaleBy::Batch, _) => scaling.set_alone(all, None),
         (ScaleBy::Job, _) if !scaling.jobs.is_empty() => scaling.build_jobs(&jobs, strategy),
-        (_, Strategy::BestEffort) => scaling.order_alone(&scaling.launchable(&all), Some(strategy), &[]),
+        (_, Strategy::BestEffort) => scaling.set_alone(all, Some(strategy)),
         (_, Strategy::AllOrNothing | Strategy::GreedyAllOrNothing) => {
             let unit = scaling.unit(None, all);
             scaling.add_lane(vec![unit], Some(strategy), strategy);
         }
     }
-    scaling.fail_hopeless();
     scaling
 }
 
 impl Scaling {
-    /// The place of each node by its name.
-    fn add_nodes(&mut self, nodes: Vec<Wanted<'_>>) -> BTreeMap<String, usize> {
-        let (mut places, mut groups) = (BTreeMap::new(), BTreeMap::new());
+    fn add_nodes(&mut self, nodes: Vec<Wanted<'_>>) {
+        let mut groups = BTreeMap::new();
         for Wanted { node, group, refused } in nodes {
-            if places.contains_key(&node) {
+            if self.places.contains_key(&node) {
                 continue;
             }
             let group = *groups.entry(group.name.as_str()).or_insert_with(|| {
@@ -64,34 +65,38 @@ impl Scaling {
                     pool: VecDeque::new(),
                     inflow: Vec::new(),
                     merged: 0,
+                    left_out: 0,
                     short: VecDeque::new(),
+                    cause: None,
                 });
                 self.groups.len() - 1
             });
-            places.insert(node.clone(), self.nodes.len());
+            self.places.insert(node.clone(), self.nodes.len());
             self.nodes.push(NodeState {
                 name: node,
                 group,
                 jobs: Vec::new(),
-                backed: false,
+                units: Vec::new(),
+                fate: Fate::Open,
                 refused: refused.is_some(),
+                asked: false,
                 counted_short: false,
                 chances: 0,
                 why: refused.map(Arc::new),
+                held_back: false,
             });
         }
-        places
     }
 
     /// Jobs with the nodes that this call is to launch; a job without any is of no interest here.
-    fn add_jobs(&mut self, jobs: Vec<(u64, Vec<String>)>, places: &BTreeMap<String, usize>) -> Vec<JobNodes> {
+    fn add_jobs(&mut self, jobs: Vec<(u64, Vec<String>)>) -> Vec<JobNodes> {
         let mut of_this_call = Vec::new();
         for (id, names) in jobs {
             let job = self.jobs.len();
             self.jobs.push(id);
             let mut nodes = Vec::with_capacity(names.len());
             for name in &names {
-                let Some(&node) = places.get(name) else { continue };
+                let Some(&node) = self.places.get(name) else { continue };
                 let of_node = &mut self.nodes[node].jobs;
                 if of_node.last() != Some(&job) {
                     of_node.push(job);
@@ -105,8 +110,12 @@ impl Scaling {
         of_this_call
     }
 
-    fn launchable(&self, nodes: &[usize]) -> Vec<usize> {
-        nodes.iter().copied().filter(|&node| !self.nodes[node].refused).collect()
+    fn set_alone(&mut self, mut nodes: Vec<usize>, strategy: Option<Strategy>) {
+        nodes.retain(|&node| !self.nodes[node].refused);
+        for &node in &nodes {
+            self.nodes[node].chances += 1;
+        }
+        self.alone = Some(Alone { nodes, strategy });
     }
 
     /// Nodes by group; groups in the order in which the nodes name them first.
@@ -129,13 +138,8 @@ impl Scaling {
         let multi: Vec<&JobNodes> = jobs.iter().filter(|job| !job.single).collect();
         // One multi-node job alone is launched for itself where that asks EC2 for the whole of it.
         let inflow = (strategy != Strategy::AllOrNothing || multi.len() > 1).then_some(strategy);
-        let mut lanes_of = vec![Vec::new(); self.nodes.len()];
         for jobs in self.components(&multi) {
-            let lane = self.lanes.len();
             let units: Vec<Unit> = jobs.into_iter().map(|job| self.unit(Some(job.job), job.nodes.clone())).collect();
-            for &node in units.iter().flat_map(|unit| &unit.nodes) {
-                lanes_of[node] = vec![lane];
-            }
             self.add_lane(units, inflow, strategy);
         }
         let (mut alone, mut named) = (Vec::new(), vec![false; self.nodes.len()]);
@@ -148,7 +152,7 @@ impl Scaling {
         }
         let only_one_job = jobs.iter().filter(|job| job.single).count() == 1 && alone.len() == 1;
         let strategy = if only_one_job { strategy } else { Strategy::BestEffort };
-        self.order_alone(&self.launchable(&alone), Some(strategy), &lanes_of);
+        self.set_alone(alone, Some(strategy));
     }
 
     /// Jobs that share a group, directly or through others, in the file's order; the components by their first job.
@@ -161,17 +165,20 @@ impl Scaling {
             }
             group
         }
-        for job in jobs {
-            let first = root(&mut parent, self.nodes[job.nodes[0]].group);
-            for &node in &job.nodes {
-                let other = root(&mut parent, self.nodes[node].group);
+        let groups: Vec<BTreeSet<usize>> = jobs.iter().map(|job| self.groups_of(&job.nodes)).collect();
+        for of_job in &groups {
+            let Some(&first) = of_job.first() else { continue };
+            let first = root(&mut parent, first);
+            for &group in of_job {
+                let other = root(&mut parent, group);
                 parent[other] = first;
             }
         }
         let (mut components, mut place) = (Vec::<Vec<&JobNodes>>::new(), BTreeMap::new());
-        for &job in jobs {
-            let root = root(&mut parent, self.nodes[job.nodes[0]].group);
-            let at = *place.entry(root).or_insert_with(|| {
+        for (&job, of_job) in jobs.iter().zip(&groups) {
+            // A job that needs no instance waits for nobody.
+            let key = of_job.first().map_or(Err(job.job), |&group| Ok(root(&mut parent, group)));
+            let at = *place.entry(key).or_insert_with(|| {
                 components.push(Vec::new());
                 components.len() - 1
             });
@@ -184,20 +191,30 @@ impl Scaling {
         for &node in &nodes {
             self.nodes[node].chances += 1;
         }
-        let refused = nodes.iter().copied().find(|&node| self.nodes[node].refused);
+        let refused = nodes.iter().position(|&node| self.nodes[node].refused);
         Unit { job, nodes, refused }
     }
 
+    /// The groups that instances are needed of.
+    fn groups_of(&self, nodes: &[usize]) -> BTreeSet<usize> {
+        nodes.iter().filter(|&&node| !self.nodes[node].refused).map(|&node| self.nodes[node].group).collect()
+    }
+
     fn add_lane(&mut self, units: Vec<Unit>, inflow: Option<Strategy>, strategy: Strategy) {
-        self.ready.insert(self.lanes.len());
+        let lane = self.lanes.len();
+        self.ready.insert(lane);
         self.lanes_left += 1;
-        let nodes = units.iter().flat_map(|unit| &unit.nodes);
-        let groups: BTreeSet<usize> = nodes.map(|&node| self.nodes[node].group).collect();
+        for (place, unit) in units.iter().enumerate() {
+            for &node in &unit.nodes {
+                self.nodes[node].units.push((lane, place));
+            }
+        }
+        let groups: BTreeSet<usize> = units.iter().flat_map(|unit| self.groups_of(&unit.nodes)).collect();
         self.lanes.push(Lane::new(units, groups.into_iter().collect(), inflow, strategy));
     }
 
     /// Refused nodes that are in no unit have failed already.
-    fn fail_hopeless(&mut self) {
+    pub(super) fn fail_hopeless(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].chances == 0 {
                 self.nodes[node].chances = 1;

@@ -1,34 +1,37 @@
 //! Units that share groups, one after the other in the file's order (aws-facts C.4, C.5).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Got, Pooled, Purpose, Scaling, why};
+use super::judge::Found;
+use super::{Fate, Got, Pooled, Purpose, Scaling, Shortage, why};
 use crate::model::failure::Failure;
 use crate::model::policy::Strategy;
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    units: Vec<Unit>,
+    pub(super) units: Vec<Unit>,
     groups: Vec<usize>,
     /// The unit whose turn it is.
-    next: usize,
+    pub(super) next: usize,
     current: Option<Current>,
+    /// The current unit may have lost nodes.
+    pub(super) stale: bool,
     /// What EC2 is asked for all units at once; `None` = nothing is.
     inflow: Option<Strategy>,
     /// A unit gets all of its nodes or none.
     pub(super) whole: bool,
     /// What a unit lacks after the inflow is launched for it.
-    launches_more: bool,
+    pub(super) launches_more: bool,
     /// Orders of other nodes' own that must be judged first, since they may back nodes of this lane.
     pub(super) blocked: usize,
     /// Orders of the current pass that are not answered yet.
     pub(super) awaited: usize,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Waiting,
     Started,
     Done,
@@ -39,14 +42,14 @@ enum Stage {
 pub(super) struct Unit {
     pub(super) job: Option<usize>,
     pub(super) nodes: Vec<usize>,
-    /// Its first node that is known to fail.
+    /// The place in `nodes` of its first node that is known to fail.
     pub(super) refused: Option<usize>,
 }
 
 /// The unit whose turn it is: what it still needs.
 #[derive(Debug)]
-struct Current {
-    parts: Vec<Part>,
+pub(super) struct Current {
+    pub(super) parts: Vec<Part>,
     /// Nodes that got an instance.
     backed: usize,
     /// Orders are out.
@@ -54,22 +57,13 @@ struct Current {
 }
 
 #[derive(Debug)]
-struct Part {
-    group: usize,
-    nodes: VecDeque<usize>,
-    need: usize,
+pub(super) struct Part {
+    pub(super) group: usize,
+    pub(super) nodes: VecDeque<usize>,
+    pub(super) need: usize,
     /// Taken from the pool before the pass, for the first nodes.
-    taken: Vec<Pooled>,
-    orders: Vec<usize>,
-}
-
-/// What a pass brought for one part.
-struct Brought {
-    instances: Vec<Pooled>,
-    /// As many as count: none behind the first short order.
-    got: usize,
-    /// The first short order is one of this part.
-    at_fault: bool,
+    pub(super) taken: Vec<Pooled>,
+    pub(super) orders: Vec<usize>,
 }
 
 impl Lane {
@@ -80,6 +74,7 @@ impl Lane {
             groups,
             next: 0,
             current: None,
+            stale: false,
             inflow,
             whole: strategy != Strategy::BestEffort,
             launches_more,
@@ -100,6 +95,7 @@ impl Scaling {
             self.lanes[lane].stage = Stage::Started;
             self.start_inflow(lane);
         }
+        self.prune(lane);
         while self.lanes[lane].next < self.lanes[lane].units.len() {
             let mut current = match self.lanes[lane].current.take() {
                 Some(current) => current,
@@ -124,22 +120,20 @@ impl Scaling {
 
     /// Orders for all nodes of the lane's units at once.
     fn start_inflow(&mut self, lane: usize) {
-        let Some(strategy) = self.lanes[lane].inflow else { return };
+        let Lane { units, whole, .. } = &self.lanes[lane];
+        let units = units.iter().filter(|unit| !whole || unit.refused.is_none());
+        let mut nodes: Vec<usize> = units.flat_map(|unit| unit.nodes.iter().copied()).collect();
+        nodes.retain(|&node| self.is_wanting(node) && !std::mem::replace(&mut self.nodes[node].asked, true));
+        self.order_inflow(lane, &nodes);
+    }
+
+    fn order_inflow(&mut self, lane: usize, nodes: &[usize]) {
+        let Lane { inflow: Some(strategy), whole, .. } = self.lanes[lane] else { return };
         let ask = match strategy {
             Strategy::AllOrNothing => Strategy::AllOrNothing,
             Strategy::BestEffort | Strategy::GreedyAllOrNothing => Strategy::BestEffort,
         };
-        let whole = self.lanes[lane].whole;
-        let (mut nodes, mut named) = (Vec::new(), BTreeSet::new());
-        for unit in self.lanes[lane].units.iter().filter(|unit| !whole || unit.refused.is_none()) {
-            for &node in &unit.nodes {
-                let state = &self.nodes[node];
-                if !state.backed && !state.refused && named.insert(node) {
-                    nodes.push(node);
-                }
-            }
-        }
-        for (group, nodes) in self.by_group(&nodes) {
+        for (group, nodes) in self.by_group(nodes) {
             for batch in nodes.chunks(self.groups[group].batch_size) {
                 let (order, _) = self.order(batch.to_vec(), ask, Purpose::Inflow { lane }, None);
                 self.groups[group].inflow.push(order);
@@ -148,21 +142,38 @@ impl Scaling {
         }
     }
 
+    /// What the unit lacks, as far as the inflow left it out.
+    fn order_left_out(&mut self, lane: usize, current: &Current) {
+        let mut nodes = Vec::new();
+        for part in &current.parts {
+            let group = &mut self.groups[part.group];
+            let count = nodes.len();
+            nodes.extend(part.nodes.iter().copied().skip(group.pool.len()).take(group.left_out));
+            group.left_out -= nodes.len() - count;
+        }
+        self.order_inflow(lane, &nodes);
+    }
+
     /// Puts into the pool what has come for the group, in the order of the orders: an answer waits for those before it.
     pub(super) fn merge(&mut self, group: usize, whole: bool) {
         while let Some(&order) = self.groups[group].inflow.get(self.groups[group].merged) {
             let state = &mut self.orders[order];
             let Some(Got { instances, short, given_up }) = &mut state.answer else { return };
             let (instances, short, given_up) = (std::mem::take(instances), short.take(), *given_up);
-            let nodes = std::mem::take(&mut state.nodes);
-            let missing = nodes.len().saturating_sub(instances.len());
+            let mut nodes = std::mem::take(&mut state.nodes);
+            nodes.retain(|&node| !self.is_cancelled(node));
+            let count = nodes.len().saturating_sub(instances.len());
             let group = &mut self.groups[group];
             group.merged += 1;
             group.pool.extend(instances);
-            let Some(failure) = short else { continue };
+            let Some(failure) = short.filter(|_| count > 0) else { continue };
+            let shortage = Shortage { count, failure: Arc::clone(&failure), given_up };
             if !whole {
-                group.short.push_back((missing, failure));
+                group.short.push_back(shortage);
             } else if why::has_a_code(&failure) {
+                if group.cause.as_ref().is_none_or(|cause| cause.given_up && !given_up) {
+                    group.cause = Some(shortage);
+                }
                 for node in nodes {
                     self.blame(node, &failure, given_up);
                 }
@@ -170,10 +181,25 @@ impl Scaling {
         }
     }
 
+    /// Takes nodes that were cancelled out of the current unit.
+    fn prune(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        if !std::mem::take(&mut lane.stale) {
+            return;
+        }
+        let Some(current) = &mut lane.current else { return };
+        for part in &mut current.parts {
+            part.nodes.retain(|&node| self.nodes[node].fate != Fate::Cancelled);
+            part.need = part.nodes.len();
+        }
+        if !current.passing {
+            current.parts.retain(|part| part.need > 0);
+        }
+    }
+
     fn begin_unit(&self, lane: usize) -> Current {
         let unit = &self.lanes[lane].units[self.lanes[lane].next];
-        let open: Vec<usize> =
-            unit.nodes.iter().copied().filter(|&node| !self.nodes[node].backed && !self.nodes[node].refused).collect();
+        let open: Vec<usize> = unit.nodes.iter().copied().filter(|&node| self.is_wanting(node)).collect();
         let parts = self.by_group(&open).into_iter().map(|(group, nodes)| Part {
             group,
             need: nodes.len(),
@@ -192,8 +218,8 @@ impl Scaling {
     fn serve_whole(&mut self, lane: usize, current: &mut Current) -> bool {
         let unit = &self.lanes[lane].units[self.lanes[lane].next];
         let job = unit.job;
-        if unit.refused.is_some() {
-            self.fail_unit(lane, current, &[], &[]);
+        if let Some(place) = unit.refused {
+            self.refuse_unit(lane, current, unit.nodes[place]);
             return true;
         }
         if !current.passing {
@@ -208,10 +234,13 @@ impl Scaling {
                 return false;
             }
             if !self.lanes[lane].launches_more {
-                let got: Vec<usize> =
-                    current.parts.iter().map(|part| part.need.min(self.groups[part.group].pool.len())).collect();
-                let at_fault: Vec<bool> = current.parts.iter().zip(&got).map(|(part, &got)| got < part.need).collect();
-                self.fail_unit(lane, current, &got, &at_fault);
+                self.order_left_out(lane, current);
+                if current.parts.iter().any(|part| self.is_flowing(part.group)) {
+                    return false;
+                }
+                let in_pool = |part: &Part| Found::of(part, self.groups[part.group].pool.len());
+                let found: Vec<Found> = current.parts.iter().map(in_pool).collect();
+                self.fail_unit(lane, current, &found);
                 return true;
             }
             self.start_pass(lane, current, job);
@@ -240,53 +269,7 @@ impl Scaling {
         }
     }
 
-    /// The package tries batch after batch and stops at the first short one. Ours were all sent; those behind it count as not
-    /// tried.
-    fn judge_pass(&mut self, lane: usize, current: &mut Current) {
-        let mut stopped = false;
-        let mut brought = Vec::with_capacity(current.parts.len());
-        for part in &mut current.parts {
-            let got = if stopped { 0 } else { part.taken.len() };
-            let mut part_brought = Brought { got, at_fault: false, instances: std::mem::take(&mut part.taken) };
-            for &order in &part.orders {
-                let state = &mut self.orders[order];
-                let nodes = std::mem::take(&mut state.nodes);
-                let Some(Got { instances, short, given_up }) = &mut state.answer else { continue };
-                let (mut instances, short, given_up) = (std::mem::take(instances), short.take(), *given_up);
-                if !stopped {
-                    part_brought.got += instances.len().min(nodes.len());
-                }
-                part_brought.instances.append(&mut instances);
-                let Some(failure) = short.filter(|_| !stopped) else { continue };
-                (stopped, part_brought.at_fault) = (true, true);
-                if why::has_a_code(&failure) {
-                    for node in nodes {
-                        self.blame(node, &failure, given_up);
-                    }
-                }
-            }
-            brought.push(part_brought);
-        }
-        let got: Vec<usize> = brought.iter().map(|part| part.got).collect();
-        let at_fault: Vec<bool> = brought.iter().map(|part| part.at_fault).collect();
-        for (part, Brought { mut instances, .. }) in current.parts.iter_mut().zip(brought) {
-            let bound = if stopped { 0 } else { part.need.min(instances.len()) };
-            let spare = instances.split_off(bound);
-            let pool = &mut self.groups[part.group].pool;
-            // Back to where they came from: the oldest first.
-            for instance in spare.into_iter().rev() {
-                pool.push_front(instance);
-            }
-            if !stopped {
-                self.bind(part, instances);
-            }
-        }
-        if stopped {
-            self.fail_unit(lane, current, &got, &at_fault);
-        }
-    }
-
-    fn bind(&mut self, part: &mut Part, instances: Vec<Pooled>) {
+    pub(super) fn bind(&mut self, part: &mut Part, instances: Vec<Pooled>) {
         for (node, instance) in part.nodes.drain(..).zip(instances) {
             self.assign(node, instance);
         }
@@ -314,8 +297,8 @@ impl Scaling {
                     continue;
                 }
                 match self.next_shortage(part.group) {
-                    Some(failure) if why::has_a_code(&failure) => self.blame(node, &failure, self.given_up.is_some()),
-                    Some(failure) if current.backed > 0 => self.blame_last(node, &failure),
+                    Some((failure, given_up)) if why::has_a_code(&failure) => self.blame(node, &failure, given_up),
+                    Some((failure, _)) if current.backed > 0 => self.blame_last(node, &failure),
                     _ => self.blame_last(node, &Arc::new(why::nothing_left())),
                 }
             }
@@ -323,54 +306,16 @@ impl Scaling {
         true
     }
 
-    /// Why the next of the instances that the group is short of did not come.
-    fn next_shortage(&mut self, group: usize) -> Option<Arc<Failure>> {
+    /// Why the next of the instances that the group is short of did not come, and whether the time was up.
+    fn next_shortage(&mut self, group: usize) -> Option<(Arc<Failure>, bool)> {
         let short = &mut self.groups[group].short;
-        let (count, failure) = short.front_mut()?;
-        let failure = Arc::clone(failure);
+        let Shortage { count, failure, given_up } = short.front_mut()?;
+        let why = (Arc::clone(failure), *given_up);
         *count -= 1;
         if *count == 0 {
             short.pop_front();
         }
-        Some(failure)
-    }
-
-    /// A unit that is not whole. A node whose own launch failed keeps that failure. Of the others, those of a group that is short
-    /// are told so, and the rest that they are dragged along.
-    fn fail_unit(&mut self, lane: usize, current: &Current, got: &[usize], at_fault: &[bool]) {
-        let unit = &self.lanes[lane].units[self.lanes[lane].next];
-        let name = unit.job.map_or_else(|| "the call".to_owned(), |job| format!("job {}", self.jobs[job]));
-        let some = got.iter().any(|&got| got > 0);
-        let blamed = |node: usize| self.nodes[node].why.as_ref().map(|failure| (node, Arc::clone(failure)));
-        let own = |part: &Part| part.nodes.iter().find_map(|&node| blamed(node).filter(|(_, failure)| why::has_a_code(failure)));
-        let mut cause = unit.refused.and_then(blamed);
-        let mut failures: Vec<Option<Arc<Failure>>> = Vec::with_capacity(current.parts.len());
-        for (at, part) in current.parts.iter().enumerate() {
-            let group = &self.groups[part.group].name;
-            let (got, at_fault) = (got.get(at).copied().unwrap_or(0), at_fault.get(at).copied().unwrap_or(false));
-            let (failure, why) = match own(part) {
-                Some((node, why)) => (Some(why::same_group(&name, &self.nodes[node].name, &why, some)), Some((node, why))),
-                None if at_fault => {
-                    let failure = if some { why::part_of(&name, group, got, part.need) } else { why::nothing_left() };
-                    let lacking = part.nodes.get(got).or(part.nodes.back()).copied();
-                    (Some(failure.clone()), lacking.map(|node| (node, Arc::new(failure))))
-                }
-                None => (None, None),
-            };
-            cause = cause.or(why);
-            failures.push(failure.map(Arc::new));
-        }
-        let dragged = match (&self.given_up, &cause) {
-            (Some(failure), _) => Arc::clone(failure),
-            (None, Some((node, cause))) => Arc::new(why::dragged_along(&name, &self.nodes[*node].name, cause, some)),
-            (None, None) => Arc::new(why::nothing_left()),
-        };
-        for (part, failure) in current.parts.iter().zip(failures) {
-            let failure = failure.filter(|_| self.given_up.is_none()).unwrap_or_else(|| Arc::clone(&dragged));
-            for &node in &part.nodes {
-                self.blame_last(node, &failure);
-            }
-        }
+        Some(why)
     }
 
     /// No unit is left: what lies in the pools goes, once all of it has come.

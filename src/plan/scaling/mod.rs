@@ -16,9 +16,17 @@
 //! behind it are judged as never tried, what they bring goes to the pool); a unit takes from the pool as soon as what it needs is
 //! there; EC2's own code is kept wherever there is one; a node of no job is launched; a failure is final only when no later unit
 //! can back the node.
+//!
+//! A node that the run loses on its way (*cancelled*) is judged as if it had never been asked for.
 
 mod alone;
 mod build;
+mod cancel;
+#[cfg(test)]
+mod cancelled;
+#[cfg(test)]
+mod codes_told;
+mod judge;
 mod lane;
 #[cfg(test)]
 mod package;
@@ -26,20 +34,22 @@ mod package;
 mod properties;
 #[cfg(test)]
 mod simulated;
+mod state;
 #[cfg(test)]
 mod table;
 #[cfg(test)]
 mod tests;
 mod why;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::failure::Failure;
+use crate::model::failure::{Failure, codes};
 use crate::model::instance::Instance;
 use crate::model::policy::{ScaleBy, Strategy};
 use crate::model::recipe::Group;
 use lane::Lane;
+use state::{Alone, Fate, Got, GroupState, NodeState, OrderState, Pooled, Purpose, Shortage};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -59,7 +69,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) node: String,
     pub(crate) group: &'a Group,
     /// It is known to fail (its group is in back-off): nothing is ordered for it, and a unit that must be whole fails with it,
-    /// without a launch. A node that shall not drag others along is left out of the request.
+    /// without a launch. `group` is of no account then: for a node outside every group, any will do. A node that shall not drag
+    /// others along is left out of the request.
     pub(crate) refused: Option<Failure>,
 }
 
@@ -117,11 +128,17 @@ pub(crate) struct Scaling {
     /// In the order in which the call names them first.
     groups: Vec<GroupState>,
     nodes: Vec<NodeState>,
+    /// The place of each node by its name.
+    places: BTreeMap<String, usize>,
     /// Ids of the jobs, in the file's order.
     jobs: Vec<u64>,
     /// By order id.
     orders: Vec<OrderState>,
     lanes: Vec<Lane>,
+    /// Ordered in the first round.
+    alone: Option<Alone>,
+    /// Orders of theirs that are answered and not judged.
+    answered: Vec<usize>,
     /// Lanes to be looked at again.
     ready: BTreeSet<usize>,
     lanes_left: usize,
@@ -137,75 +154,6 @@ pub(crate) struct Scaling {
     by_batch: bool,
 }
 
-#[derive(Debug)]
-struct GroupState {
-    name: String,
-    batch_size: usize,
-    strategy: Strategy,
-    /// Launched, not yet bound.
-    pool: VecDeque<Pooled>,
-    /// Inflow orders, and how many of them, from the first on, are in the pool.
-    inflow: Vec<usize>,
-    merged: usize,
-    /// How many instances inflow orders are short of, and why, in the order of the nodes.
-    short: VecDeque<(usize, Arc<Failure>)>,
-}
-
-#[derive(Debug)]
-struct NodeState {
-    name: String,
-    group: usize,
-    /// Places in `Scaling::jobs`.
-    jobs: Vec<usize>,
-    backed: bool,
-    refused: bool,
-    /// One of the instances that its group is short of was counted as its own.
-    counted_short: bool,
-    /// Units and orders not yet judged that may still back it.
-    chances: usize,
-    /// The failure it ends with unless something backs it.
-    why: Option<Arc<Failure>>,
-}
-
-#[derive(Debug, Clone)]
-struct Pooled {
-    instance: Instance,
-    order: usize,
-}
-
-#[derive(Debug)]
-struct OrderState {
-    group: usize,
-    nodes: Vec<usize>,
-    purpose: Purpose,
-    answer: Option<Got>,
-}
-
-#[derive(Debug, Clone)]
-enum Purpose {
-    /// `lanes` wait for it, for they have nodes of it too.
-    Alone {
-        whole: bool,
-        lanes: Vec<usize>,
-    },
-    Inflow {
-        lane: usize,
-    },
-    Pass {
-        lane: usize,
-    },
-}
-
-/// An answer after the unusable instances are taken out.
-#[derive(Debug)]
-struct Got {
-    instances: Vec<Pooled>,
-    /// Set where there are fewer than asked.
-    short: Option<Arc<Failure>>,
-    /// Never sent, or its answer not waited for.
-    given_up: bool,
-}
-
 impl Scaling {
     /// Begins; nothing is decided before the first [`Self::next_round`].
     pub(crate) fn new(request: Request<'_>) -> Self {
@@ -214,6 +162,13 @@ impl Scaling {
 
     /// What can be done now: empty while answers are awaited and when everything is done.
     pub(crate) fn next_round(&mut self) -> Round {
+        if let Some(alone) = self.alone.take() {
+            self.order_alone(&alone);
+            self.fail_hopeless();
+        }
+        for order in std::mem::take(&mut self.answered) {
+            self.judge_alone(order);
+        }
         while let Some(lane) = self.ready.pop_first() {
             self.advance(lane);
         }
@@ -244,13 +199,15 @@ impl Scaling {
         let short = (instances.len() < state.nodes.len()).then(|| {
             why::short(answer.failure, &self.groups[state.group].name, instances.len(), state.nodes.len(), self.by_batch)
         });
+        let given_up = short.as_ref().is_some_and(|failure| failure.code == codes::DEADLINE);
         self.outstanding -= 1;
-        self.close(order, Got { instances, short: short.map(Arc::new), given_up: false });
+        self.close(order, Got { instances, short: short.map(Arc::new), given_up });
     }
 
     /// Nothing is left to do, and no answer is awaited.
     pub(crate) fn is_finished(&self) -> bool {
-        self.lanes_left == 0 && self.outstanding == 0 && self.ready.is_empty() && self.round.is_empty()
+        let nothing_due = self.alone.is_none() && self.answered.is_empty() && self.ready.is_empty();
+        self.lanes_left == 0 && self.outstanding == 0 && nothing_due && self.round.is_empty()
     }
 
     /// Instances lie here that are neither assigned nor released.
@@ -264,7 +221,6 @@ impl Scaling {
     /// its own. Answers that come later are recorded all the same: what they bring is released in the next round.
     pub(crate) fn give_up(&mut self, failure: Failure) -> Round {
         let failure = Arc::clone(self.given_up.get_or_insert_with(|| Arc::new(failure)));
-        self.round.launch.clear();
         for order in 0..self.orders.len() {
             if self.orders[order].answer.is_none() {
                 self.outstanding -= 1;
@@ -306,8 +262,8 @@ impl Scaling {
     fn close(&mut self, order: usize, got: Got) {
         let state = &mut self.orders[order];
         state.answer = Some(got);
-        match state.purpose.clone() {
-            Purpose::Alone { whole, lanes } => self.judge_alone(order, whole, &lanes),
+        match state.purpose {
+            Purpose::Alone { .. } => self.answered.push(order),
             Purpose::Inflow { lane } => {
                 let group = state.group;
                 self.merge(group, self.lanes[lane].whole);
@@ -322,10 +278,19 @@ impl Scaling {
         }
     }
 
+    fn is_cancelled(&self, node: usize) -> bool {
+        self.nodes[node].fate == Fate::Cancelled
+    }
+
+    /// It may get an instance.
+    fn is_wanting(&self, node: usize) -> bool {
+        self.nodes[node].fate == Fate::Open && !self.nodes[node].refused
+    }
+
     fn assign(&mut self, node: usize, Pooled { instance, order }: Pooled) {
         self.held -= 1;
         let state = &mut self.nodes[node];
-        state.backed = true;
+        state.fate = Fate::Backed;
         self.round.assign.push(Assigned { node: state.name.clone(), instance, order });
     }
 
@@ -345,14 +310,28 @@ impl Scaling {
 
     /// As [`Self::blame`], where nothing better is known.
     fn blame_last(&mut self, node: usize, failure: &Arc<Failure>) {
-        self.nodes[node].why.get_or_insert_with(|| Arc::clone(failure));
+        let state = &mut self.nodes[node];
+        if std::mem::take(&mut state.held_back) {
+            state.why = None;
+        }
+        state.why.get_or_insert_with(|| Arc::clone(failure));
+    }
+
+    /// A unit of the node's is refused for another node. What comes of launches that are out for `node` is told instead, whether
+    /// it comes before or after.
+    fn hold_back(&mut self, node: usize, failure: &Arc<Failure>) {
+        let state = &mut self.nodes[node];
+        if state.why.is_none() {
+            (state.why, state.held_back) = (Some(Arc::clone(failure)), true);
+        }
     }
 
     /// One chance less: the last one gone, a node that nothing backs has failed.
     fn settle(&mut self, node: usize) {
         let state = &mut self.nodes[node];
         state.chances -= 1;
-        if state.chances == 0 && !state.backed {
+        if state.chances == 0 && state.fate == Fate::Open {
+            state.fate = Fate::Failed;
             let failure = state.why.as_deref().cloned().unwrap_or_else(why::nothing_left);
             self.round.fail.push((state.name.clone(), failure));
         }

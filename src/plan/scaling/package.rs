@@ -72,6 +72,10 @@ impl Package {
         let all = parts.iter().all(|(group, nodes)| got(group) >= nodes.len());
         for (group, nodes) in parts {
             let bound = if whole && !all { 0 } else { got(group) };
+            if whole && !all && got(group) >= nodes.len() {
+                // Ours: an older code says nothing of a group that gave all that the unit needs.
+                self.codes.retain(|node, _| !nodes.contains(node));
+            }
             for (at, node) in nodes.iter().enumerate() {
                 if at < bound {
                     self.backed.insert(node.clone());

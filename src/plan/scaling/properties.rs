@@ -46,12 +46,15 @@ impl Case {
     }
 }
 
+fn node() -> impl Generator<Value = String> {
+    (0usize..GROUPS.len(), 1usize..9).prop_map(|(group, n)| format!("{}-{n}", GROUPS[group]))
+}
+
 pub(super) fn case() -> impl Generator<Value = Case> {
-    let node = (0usize..GROUPS.len(), 1usize..9).prop_map(|(group, n)| format!("{}-{n}", GROUPS[group]));
-    let nodes = proptest::collection::vec(node.clone(), 0..24);
-    let jobs = proptest::collection::vec(proptest::collection::vec(node.clone(), 1..7), 0..8);
+    let nodes = proptest::collection::vec(node(), 0..24);
+    let jobs = proptest::collection::vec(proptest::collection::vec(node(), 1..7), 0..8);
     let refused =
-        prop_oneof![3 => proptest::collection::btree_set(node.clone(), 0..1), 1 => proptest::collection::btree_set(node, 0..3)];
+        prop_oneof![3 => proptest::collection::btree_set(node(), 0..1), 1 => proptest::collection::btree_set(node(), 0..3)];
     let scale_by = prop_oneof![
         1 => proptest::strategy::Just(ScaleBy::Batch),
         1 => proptest::strategy::Just(ScaleBy::Call),
@@ -79,6 +82,10 @@ struct World<'a> {
     /// Ids of all instances that exist, and of those that cannot be used.
     launched: BTreeSet<String>,
     unusable: BTreeSet<String>,
+    /// Nodes that were cancelled before they ended.
+    cancelled: BTreeSet<String>,
+    /// Every order is answered in full.
+    generous: bool,
     waiting: Vec<(Order, Answer)>,
     ended: Ended,
 }
@@ -86,8 +93,17 @@ struct World<'a> {
 impl<'a> World<'a> {
     fn new(case: &'a Case) -> Self {
         let capacity = Capacity::of(&GROUPS.map(|group| (group, usize::MAX)));
-        let (asked, launched, unusable) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { case, capacity, asked, launched, unusable, waiting: Vec::new(), ended: Ended::default() }
+        Self {
+            case,
+            capacity,
+            asked: BTreeMap::new(),
+            launched: BTreeSet::new(),
+            unusable: BTreeSet::new(),
+            cancelled: BTreeSet::new(),
+            generous: false,
+            waiting: Vec::new(),
+            ended: Ended::default(),
+        }
     }
 
     fn answer(&mut self, order: &Order) -> Answer {
@@ -96,6 +112,11 @@ impl<'a> World<'a> {
         let place = order.group.bytes().map(u64::from).sum::<u64>();
         let mut random = fastrand::Rng::with_seed(self.case.seed ^ place.wrapping_mul(0x9e37_79b9) ^ (*count << 40));
         let most = order.nodes.len();
+        if self.generous {
+            let instances = self.capacity.give(&order.group, most);
+            self.launched.extend(instances.iter().map(|instance| instance.id.clone()));
+            return Answer { instances, failure: None };
+        }
         let given = match random.u8(0..10) {
             0..4 => most,
             4..6 => 0,
@@ -114,8 +135,20 @@ impl<'a> World<'a> {
             self.unusable.insert(instance.id.clone());
         }
         random.shuffle(&mut instances);
-        let code = [SHORTAGE, "VcpuLimitExceeded", codes::LIMITED][random.usize(0..3)];
+        let code = [SHORTAGE, "VcpuLimitExceeded", codes::LIMITED, codes::DEADLINE][random.usize(0..4)];
         Answer { failure: (given < most && random.bool()).then(|| failure(code)), instances }
+    }
+
+    fn has_ended(&self, node: &String) -> bool {
+        self.ended.backed.contains_key(node) || self.ended.failed.contains_key(node)
+    }
+
+    fn cancel(&mut self, scaling: &mut Scaling, node: &str) {
+        scaling.cancel(node);
+        let node = node.to_owned();
+        if self.case.nodes.contains(&node) && !self.has_ended(&node) {
+            self.cancelled.insert(node);
+        }
     }
 
     fn take(&mut self, round: Round) {
@@ -124,16 +157,27 @@ impl<'a> World<'a> {
             assert!(!order.nodes.is_empty() && order.nodes.len() <= self.case.batch_size);
             let twice = self.waiting.iter().any(|(other, _)| other.nodes.iter().any(|node| order.nodes.contains(node)));
             assert!(!twice, "two orders for a node are out at once: {order:?}");
-            let ended = |node: &String| self.ended.backed.contains_key(node) || self.ended.failed.contains_key(node);
-            assert!(!order.nodes.iter().any(|node| ended(node) || self.case.refused.contains(node)), "{order:?}");
+            let done = |node: &String| self.has_ended(node) || self.cancelled.contains(node) || self.case.refused.contains(node);
+            assert!(!order.nodes.iter().any(done), "{order:?}");
             let answer = self.answer(&order);
             self.waiting.push((order, answer));
         }
     }
 
+    /// Performs all that is left, the answers in the order of the orders.
+    fn finish(&mut self, scaling: &mut Scaling) {
+        self.take(scaling.next_round());
+        while !self.waiting.is_empty() {
+            let (order, answer) = self.waiting.remove(0);
+            scaling.record(order.id, answer);
+            self.take(scaling.next_round());
+        }
+        assert!(scaling.is_finished() && !scaling.holds_instances(), "P4");
+    }
+
     /// Everything ended exactly once.
     fn check(&self) {
-        let wanted: BTreeSet<&String> = self.case.nodes.iter().collect();
+        let wanted: BTreeSet<&String> = self.case.nodes.iter().filter(|&node| !self.cancelled.contains(node)).collect();
         assert_eq!(self.ended.backed.keys().chain(self.ended.failed.keys()).collect::<BTreeSet<_>>(), wanted, "P1");
         let backing: BTreeSet<String> = self.ended.backed.values().cloned().collect();
         assert_eq!(backing.len(), self.ended.backed.len(), "an instance backs two nodes");
@@ -144,12 +188,26 @@ impl<'a> World<'a> {
 
 /// Runs a case; the answers arrive in the order that `arrival` makes. `give_up`: after so many answers.
 fn play(case: &Case, arrival: u64, give_up: Option<usize>) -> Ended {
-    let groups = case.groups();
-    let mut scaling = Scaling::new(case.request(&groups));
     let mut world = World::new(case);
+    play_in(&mut world, arrival, give_up, &[]);
+    world.ended
+}
+
+/// As [`play`]. `cancels`: after so many answers (or none, before the first round), this node.
+fn play_in(world: &mut World<'_>, arrival: u64, give_up: Option<usize>, cancels: &[(usize, String)]) {
+    let groups = world.case.groups();
+    let mut scaling = Scaling::new(world.case.request(&groups));
     let mut random = fastrand::Rng::with_seed(arrival);
     let mut answered = 0;
+    let mut cancels = cancels.to_vec();
     loop {
+        let now: Vec<_> = cancels.extract_if(.., |(after, _)| *after == answered).collect();
+        if answered == 0 && random.bool() {
+            world.take(scaling.next_round());
+        }
+        for (_, node) in &now {
+            world.cancel(&mut scaling, node);
+        }
         if give_up == Some(answered) {
             let round = scaling.give_up(failure("Deadline"));
             assert!(round.launch.is_empty());
@@ -175,11 +233,15 @@ fn play(case: &Case, arrival: u64, give_up: Option<usize>) -> Ended {
     }
     assert!(scaling.next_round().is_empty() && scaling.is_finished() && !scaling.holds_instances(), "P4");
     world.check();
-    world.ended
 }
 
 /// A unit that must be whole is all backed or not at all, where no other unit has a node of it.
 fn check_whole(case: &Case, ended: &Ended) {
+    check_whole_but(case, ended, &BTreeSet::new());
+}
+
+/// As [`check_whole`], for what remains of the unit.
+fn check_whole_but(case: &Case, ended: &Ended, cancelled: &BTreeSet<String>) {
     if case.strategy == Strategy::BestEffort || case.scale_by == ScaleBy::Batch {
         return;
     }
@@ -193,7 +255,8 @@ fn check_whole(case: &Case, ended: &Ended) {
             .map(|job| job.iter().filter(|node| case.nodes.contains(node)).collect())
             .collect()
     };
-    for unit in units {
+    for mut unit in units {
+        unit.retain(|node| !cancelled.contains(*node));
         let backed = unit.iter().filter(|node| ended.backed.contains_key(**node)).count();
         assert!(backed == 0 || backed == unit.len(), "half assigned: {unit:?}");
     }
@@ -207,7 +270,7 @@ proptest! {
         prop_assert_eq!(&ended, &play(&case, one, None), "P6");
         prop_assert_eq!(&ended, &play(&case, other, None), "the order of the answers does not matter");
         // Only what really failed is said, and the catch-all and "nothing came" where nothing was said.
-        let known = [SHORTAGE, "VcpuLimitExceeded", codes::LIMITED, "Resting"];
+        let known = [SHORTAGE, "VcpuLimitExceeded", codes::LIMITED, codes::DEADLINE, "Resting"];
         prop_assert!(ended.failed.values().all(|failure| known.contains(&failure.code.as_str())));
     }
 
@@ -216,4 +279,56 @@ proptest! {
         let ended = play(&case, arrival, Some(after));
         check_whole(&case, &ended);
     }
+
+    #[test]
+    fn cancelling_at_any_moment_accounts_for_everything(
+        case in case(),
+        arrival in any::<u64>(),
+        cancels in cancels(),
+        give_up in proptest::option::weighted(0.2, 0usize..12),
+    ) {
+        let mut world = World::new(&case);
+        play_in(&mut world, arrival, give_up, &cancels);
+        check_whole_but(&case, &world.ended, &world.cancelled);
+    }
+
+    #[test]
+    fn where_everything_is_launched_cancelling_costs_nobody_an_instance(
+        case in case(),
+        arrival in any::<u64>(),
+        cancels in cancels(),
+    ) {
+        let mut world = World::new(&case);
+        world.generous = true;
+        play_in(&mut world, arrival, None, &cancels);
+        let failed = &world.ended.failed;
+        prop_assert!(!case.refused.is_empty() || failed.is_empty(), "{failed:?}");
+        prop_assert!(failed.values().all(|failure| failure.code == "Resting"), "{failed:?}");
+    }
+
+    #[test]
+    fn what_is_cancelled_before_the_first_round_is_as_if_never_asked_for(
+        mut case in case(),
+        arrival in any::<u64>(),
+        gone in proptest::collection::btree_set(node(), 0..12),
+    ) {
+        if case.scale_by == ScaleBy::Job {
+            case.scale_by = ScaleBy::Call;
+        }
+        let mut without = case.clone();
+        without.nodes.retain(|node| !gone.contains(node));
+        let groups = case.groups();
+        let mut world = World::new(&case);
+        let mut scaling = Scaling::new(case.request(&groups));
+        for node in &gone {
+            world.cancel(&mut scaling, node);
+        }
+        world.finish(&mut scaling);
+        world.check();
+        prop_assert_eq!(world.ended, play(&without, arrival, None));
+    }
+}
+
+fn cancels() -> impl Generator<Value = Vec<(usize, String)>> {
+    proptest::collection::vec((0usize..6, node()), 0..16)
 }

@@ -2,31 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::codes_told::{ALL, BEST, GREEDY, backed, codes_of, given, refused};
 use super::simulated::{Capacity, SHORTAGE, failure, group_of, groups, request, run};
-use super::{Answer, Request, Scaling, Wanted};
+use super::{Request, Scaling, Wanted};
 use crate::model::failure::{ErrorClass, codes};
-use crate::model::policy::{ScaleBy, Strategy};
-use crate::plan::test_support::{instance, names};
-
-const ALL: Strategy = Strategy::AllOrNothing;
-const GREEDY: Strategy = Strategy::GreedyAllOrNothing;
-const BEST: Strategy = Strategy::BestEffort;
-
-fn given(ids: &[&str]) -> Answer {
-    Answer { instances: ids.iter().map(|id| instance(id)).collect(), failure: None }
-}
-
-fn refused(code: &str) -> Answer {
-    Answer { instances: Vec::new(), failure: Some(failure(code)) }
-}
-
-fn backed(round: &super::Round) -> Vec<(&str, &str)> {
-    round.assign.iter().map(|one| (one.node.as_str(), one.instance.id.as_str())).collect()
-}
-
-fn codes_of(round: &super::Round) -> Vec<(&str, &str, ErrorClass)> {
-    round.fail.iter().map(|(node, failure)| (node.as_str(), failure.code.as_str(), failure.class)).collect()
-}
+use crate::model::policy::ScaleBy;
+use crate::plan::test_support::names;
 
 #[test]
 fn b52_what_does_not_depend_on_each_other_goes_out_at_once() {

@@ -1,7 +1,10 @@
-//! `slurm-ec2 check`: the configuration by itself, then against slurm.conf. Changes nothing and asks nobody but `scontrol --version`.
+//! `slurm-ec2 check`: the configuration by itself, then against slurm.conf, then what this machine has for it (`machine.rs`). Changes
+//! nothing and asks nobody but `scontrol --version`.
 
 use std::collections::HashSet;
+use std::io;
 
+use super::machine::{self, Found};
 use crate::config::settings::{NodeIndex, Settings};
 use crate::error::chain;
 use crate::model::hostlist;
@@ -9,10 +12,11 @@ use crate::model::recipe::GroupNodes;
 use crate::programs::args::Environment;
 use crate::programs::exit::Exit;
 use crate::programs::{begin, startup};
-use crate::slurm::conf::{self, SlurmConf, Timeout};
+use crate::slurm::conf::{self, ConfError, SlurmConf, Timeout};
+use crate::slurm::scontrol::Error;
 use crate::slurm::version::Version;
 
-/// Reports on both files; exit status 78 when slurm.conf lacks what power saving needs.
+/// Reports on all of it; exit status 78 when slurm.conf lacks what power saving needs, or when the programs could not work here.
 pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
     let file = settings.path.display();
     for warning in &settings.warnings {
@@ -32,25 +36,72 @@ pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
     let path = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
     let slurm_conf = match conf::read(path) {
         Ok(conf) => conf,
-        Err(error) => {
-            startup::say(&format!("slurm.conf not checked: {}", chain(&error)));
+        // Elsewhere a configuration may be looked at all the same.
+        Err(ConfError::Read { path: missing, source }) if missing == path && source.kind() == io::ErrorKind::NotFound => {
+            startup::say(&format!("slurm.conf not checked, and this machine neither: cannot read {}: {source}", path.display()));
             return own;
         }
+        Err(error) => {
+            startup::say(&format!("slurm.conf not checked: {}", chain(&error)));
+            return worse(own, report_machine(settings, &SlurmConf::default(), version(settings, env).map(drop)));
+        }
     };
-    let problems = problems(settings, &slurm_conf, version(settings, env));
+    let version = version(settings, env);
+    let problems = problems(settings, &slurm_conf, version.as_ref().ok().copied());
     for problem in &problems {
         startup::complain(super::PROGRAM, &format!("{}: {problem}", path.display()));
     }
     if problems.is_empty() {
         startup::say(&format!("{}: fine", path.display()));
-        own
+    }
+    if never_suspends(&slurm_conf) {
+        let text = "SuspendTime is -1 or INFINITE, and no partition has another: power saving is off, as that asks for; \
+                    Slurm powers nodes neither up nor down by itself";
+        startup::say(&format!("{}: {text}", path.display()));
+    }
+    let machine = report_machine(settings, &slurm_conf, version.map(drop));
+    worse(if problems.is_empty() { own } else { Exit::Config }, machine)
+}
+
+fn worse(one: Exit, other: Exit) -> Exit {
+    if matches!(one, Exit::Done) { other } else { one }
+}
+
+/// Reports what this machine lacks for the programs.
+fn report_machine(settings: &Settings, conf: &SlurmConf, scontrol: Result<(), String>) -> Exit {
+    let Found { mut errors, warnings } = machine::look(settings, conf);
+    errors.extend(scontrol.err());
+    for text in &errors {
+        startup::complain(super::PROGRAM, text);
+    }
+    for text in &warnings {
+        startup::complain(super::PROGRAM, &format!("warning: {text}"));
+    }
+    if errors.is_empty() {
+        startup::say("state folder, CA bundle and scontrol can be used");
+        Exit::Done
     } else {
         Exit::Config
     }
 }
 
-fn version(settings: &Settings, env: &Environment) -> Option<Version> {
-    begin::runtime()?.block_on(begin::scontrol(settings, env).version()).ok()
+/// What scontrol says of itself, as the programs would run it.
+fn version(settings: &Settings, env: &Environment) -> Result<Version, String> {
+    let runtime = begin::runtime().ok_or("scontrol cannot be run")?;
+    let version = runtime.block_on(begin::scontrol(settings, env).version());
+    // A child that hangs must not keep the program.
+    runtime.shutdown_background();
+    version.map_err(|error: Error| chain(&error))
+}
+
+fn is_finite(time: &Option<Timeout>) -> bool {
+    matches!(time, Some(Timeout::After(_)))
+}
+
+/// Does somebody want nodes never to be suspended (C04)?
+fn never_suspends(conf: &SlurmConf) -> bool {
+    let written = matches!(conf.suspend_time, Some(Timeout::Infinite));
+    written && !conf.partitions.iter().any(|partition| is_finite(&partition.suspend_time))
 }
 
 /// What slurm.conf lacks for nodes to come and go (slurm-facts F), each with what to write.
@@ -66,8 +117,7 @@ fn problems(settings: &Settings, conf: &SlurmConf, version: Option<Version>) -> 
             problems.push(format!("{key} is not set: {why}; write {key}=/usr/bin/{ours}"));
         }
     }
-    let finite = |time: &Option<Timeout>| matches!(time, Some(Timeout::After(_)));
-    if !finite(&conf.suspend_time) && !conf.partitions.iter().any(|partition| finite(&partition.suspend_time)) {
+    if conf.suspend_time.is_none() && !conf.partitions.iter().any(|partition| is_finite(&partition.suspend_time)) {
         problems.push("SuspendTime is not set: power saving is off; write SuspendTime=600".to_owned());
     }
     if conf.resume_timeout.is_none() && conf.partitions.iter().all(|partition| partition.resume_timeout.is_none()) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use crate::config::render;
-use crate::config::settings::Settings;
+use crate::config::settings::{EventsFile, ParallelCluster, Settings};
 use crate::config::source::{self, PLUGIN_DIR, Place};
 use crate::config::{aws_plugin, file};
 use crate::programs::args::Environment;
@@ -88,7 +88,10 @@ fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String
     let place = Place {
         path: dir.join("parallelcluster_slurm_resume.conf"),
         slurm_bin_dir: env.slurm_bin_dir.clone(),
-        ca_bundle: env.ca_bundle.clone(),
+        // What the importing person has set or has at home need not hold for the programs.
+        ca_bundle: None,
+        home: None,
+        pki_dir: (dir == Path::new(PLUGIN_DIR)).then(|| PathBuf::from(source::PKI_DIR)),
         sudo: Some(PathBuf::from(SUDO)),
         plugin_dir: dir.to_owned(),
         is_copy: true,
@@ -103,9 +106,37 @@ fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String
     if let Some(log) = settings.log.file.as_ref().filter(|log| **log != usual) {
         notes.push(format!("slurm_resume's log will be {} instead of {}", usual.display(), log.display()));
     }
+    if settings.log.events != EventsFile::Usual {
+        notes.push("slurm_resume.events will be beside the log, whatever logging_config says of the events".to_owned());
+    }
     notes.push(format!("{} has to be there, writable for the user who runs the programs", settings.state_dir.display()));
+    notes.extend(of_suspend(&place, &settings));
+    if let Some(bundle) = env.ca_bundle.as_ref().filter(|bundle| settings.aws.ca_bundle.as_ref() != Some(*bundle)) {
+        let text =
+            format!("$AWS_CA_BUNDLE ({}) is not taken over: write [aws] ca_bundle where the programs need it", bundle.display());
+        notes.push(text);
+    }
     let comments = vec![format!("From {} and the files that it names.", place.path.display())];
     Ok(Imported { settings, comments, notes })
+}
+
+/// The heartbeat of slurm_suspend's own file, where it is another one: a TOML file has one for all programs.
+fn of_suspend(place: &Place, settings: &Settings) -> Option<String> {
+    let place = Place { path: place.path.with_file_name("parallelcluster_slurm_suspend.conf"), ..place.clone() };
+    if !place.path.exists() {
+        return None;
+    }
+    let file = place.path.display();
+    let taken = settings.parallelcluster.as_ref()?;
+    let other = match source::load("slurm_suspend", &place) {
+        Ok(other) => other.parallelcluster?,
+        Err(error) => return Some(format!("the heartbeat of {file} is not looked at: {error}")),
+    };
+    if (&other.heartbeat, other.heartbeat_timeout) == (&taken.heartbeat, taken.heartbeat_timeout) {
+        return None;
+    }
+    let shown = |one: &ParallelCluster| format!("{}, {} s", one.heartbeat.display(), one.heartbeat_timeout.as_secs());
+    Some(format!("the heartbeat of [slurm_resume] ({}) is taken for all programs; {file} has {}", shown(taken), shown(&other)))
 }
 
 fn plugin(config: &Path, partitions: &Path, cluster: Option<&str>) -> Result<Imported, Vec<String>> {

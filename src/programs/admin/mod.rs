@@ -2,6 +2,7 @@
 
 mod check;
 mod import;
+mod machine;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use super::TableStore;
 use super::codec::{self, Fields};
 use super::items::{Act, Item, Transaction};
 use super::plan::{self, There, Wanted};
-use super::records::{self, Journal};
+use super::records::{self, Journal, Running};
 use crate::aws::again::Pauses;
 use crate::model::time::Timestamp;
 use crate::store::atomic::random_hex;
@@ -89,18 +89,18 @@ impl TableStore {
         now: Timestamp,
         begin: bool,
         mut change: impl FnMut(&mut Draft) -> Option<T>,
-    ) -> Result<Option<(T, Option<Journal>)>, StoreError> {
+    ) -> Result<Option<(T, Option<Running>)>, StoreError> {
         self.check_writable()?;
-        let until = Instant::now() + wait;
+        let until = Instant::now() + wait.max(self.least_wait);
         let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
         let mut own = Own::default();
         loop {
             let there = self.fetch(until)?;
             own.forget_touched(&there);
             let content = self.content(&own.undone(&there))?;
-            let live = records::live(&content.launches, now);
+            let (live, recovered) = records::at_work(&content.launches, now);
             let before = content.mapping;
-            let mut draft = Draft { mapping: before.clone(), live, record: None };
+            let mut draft = Draft { mapping: before.clone(), live, recovered, record: None };
             let value = change(&mut draft);
             if value.is_none() {
                 // Taken back, as far as an earlier try wrote anything.
@@ -119,12 +119,14 @@ impl TableStore {
             let stages = plan::stages(There { items: &there, mapping: &mapping }, wanted, self.items.actions(), &mut rev);
             if self.write(stages, &there, &mut own, until)? {
                 let Some(value) = value else { return Ok(None) };
-                let journal = draft.record.map(|(header, events)| {
-                    let rev = own.rev(&codec::header_name(&header.launch));
+                let running = draft.record.map(|(begun, events)| {
+                    let rev = own.rev(&codec::header_name(&begun.launch)).unwrap_or_default();
+                    let header = record.first().map(|(_, fields)| fields.clone()).unwrap_or_default();
                     let names = record.into_iter().map(|(name, _)| name).collect();
-                    Journal::new(self, &header.launch, rev.unwrap_or_default(), u32::from(!events.is_empty()), names)
+                    let journal = Journal::new(self, &begun.launch, rev, codec::items_of(events.len()), names);
+                    Running::new(journal, header)
                 });
-                return Ok(Some((value, journal)));
+                return Ok(Some((value, running)));
             }
             match pauses.next() {
                 Some(pause) => std::thread::sleep(pause),

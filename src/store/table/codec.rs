@@ -6,7 +6,7 @@
 //! mapping                  version; there from the first change on
 //! node#<node>              a node's entry, a field an attribute
 //! condemned#<instance id>  as in mapping.json
-//! launch#<launch id>       header (JSON); recovered_by and recovered_until while a program recovers it
+//! launch#<launch id>       header (JSON); ended = its run left it; recovered_by and recovered_until while a program recovers it
 //! launch#<id>#b<number>    batch (JSON), one an item
 //! launch#<id>#e<number>    events (JSON), in the order written
 //! ```
@@ -31,8 +31,12 @@ const LAUNCH: &str = "launch#";
 const HEADER: &str = "header";
 const BATCH: &str = "batch";
 const EVENTS: &str = "events";
+const ENDED: &str = "ended";
 const RECOVERED_BY: &str = "recovered_by";
 const RECOVERED_UNTIL: &str = "recovered_until";
+
+/// Events in one item at most. An item holds 400 KB, the events that come by the thousand (sent, done) have less than 100 bytes.
+pub(super) const EVENTS_PER_ITEM: usize = 1000;
 
 /// Fields of an item.
 pub(super) type Fields = Map<String, Value>;
@@ -61,6 +65,15 @@ pub(super) struct Launch {
     pub(super) header: Option<Item>,
     /// Batches and events by item name.
     pub(super) rest: BTreeMap<String, Item>,
+}
+
+/// The header of a record.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) header: RecordHeader,
+    /// Its run ended by itself and left the record.
+    pub(super) ended: bool,
+    pub(super) recoverer: Option<Recoverer>,
 }
 
 /// Who recovers a record, and until when at the longest.
@@ -154,8 +167,8 @@ pub(super) fn record(header: &RecordHeader, events: &[RecordEvent]) -> serde_jso
     for (number, batch) in header.batches.iter().enumerate() {
         items.push((batch_name(launch, number), fields(json!({BATCH: serde_json::to_string(batch)?}))));
     }
-    if !events.is_empty() {
-        items.push((event_name(launch, 0), self::events(events)?));
+    for (number, part) in (0..).zip(events.chunks(EVENTS_PER_ITEM)) {
+        items.push((event_name(launch, number), self::events(part)?));
     }
     Ok(items)
 }
@@ -164,8 +177,12 @@ pub(super) fn events(events: &[RecordEvent]) -> serde_json::Result<Fields> {
     Ok(fields(json!({EVENTS: serde_json::to_string(events)?})))
 }
 
-/// The header of a record, and who recovers it.
-pub(super) fn header(launch: &str, item: &Item) -> Result<(RecordHeader, Option<Recoverer>), String> {
+/// How many items hold so many events.
+pub(super) fn items_of(events: usize) -> u32 {
+    u32::try_from(events.div_ceil(EVENTS_PER_ITEM)).unwrap_or(u32::MAX)
+}
+
+pub(super) fn header(launch: &str, item: &Item) -> Result<Head, String> {
     let header: RecordHeader = parse(item, HEADER)?;
     if header.version != launch_record::VERSION {
         let known = launch_record::VERSION;
@@ -182,7 +199,15 @@ pub(super) fn header(launch: &str, item: &Item) -> Result<(RecordHeader, Option<
         }
         _ => None,
     };
-    Ok((header, recoverer))
+    let ended = item.fields.get(ENDED).and_then(Value::as_bool).unwrap_or(false);
+    Ok(Head { header, ended, recoverer })
+}
+
+/// A header's fields when its run leaves the record to others.
+pub(super) fn ended(header: &Fields) -> Fields {
+    let mut fields = header.clone();
+    fields.insert(ENDED.to_owned(), Value::Bool(true));
+    fields
 }
 
 /// A header's fields with another recoverer, or with none.

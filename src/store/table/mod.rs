@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 
 use self::codec::Content;
 use self::items::{Act, Expect, Item, Items, Remote, Write};
-use self::records::Running;
 use self::worker::Worker;
 use super::atomic::random_hex;
 use super::door::{Draft, Look};
@@ -40,6 +39,10 @@ use crate::model::time::Timestamp;
 
 /// How long `open` waits for the table. Credentials and the first connection are in it.
 const OPEN_WAIT: Duration = Duration::from_secs(15);
+
+/// The least that a change or a look gets: it is a handful of round trips where the file's lock is one try. A run may overrun its
+/// end by so much, since its record expires a minute later.
+const LEAST_WAIT: Duration = Duration::from_secs(3);
 
 /// How long a mere look is waited for.
 const READ_WAIT: Duration = Duration::from_secs(15);
@@ -56,6 +59,8 @@ pub(crate) struct TableStore {
     state_id: String,
     is_new: bool,
     read_only: bool,
+    /// [`LEAST_WAIT`]; tests have less patience.
+    least_wait: Duration,
     /// Makes the revisions that this process writes its own.
     run_id: String,
 }
@@ -96,6 +101,7 @@ impl TableStore {
             state_id: String::new(),
             is_new: false,
             read_only: false,
+            least_wait: LEAST_WAIT,
             run_id,
         })
     }
@@ -166,7 +172,6 @@ impl TableStore {
         changed.map(|(value, _)| value).ok_or_else(|| self.contended(wait))
     }
 
-    #[expect(clippy::type_complexity, reason = "as Store::change")]
     pub(crate) fn change<T>(
         &self,
         wait: Duration,
@@ -174,12 +179,12 @@ impl TableStore {
         change: impl FnMut(&mut Draft) -> Option<T>,
     ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
         let changed = self.run(wait, now, true, change)?;
-        Ok(changed.map(|(value, journal)| (value, journal.map(|journal| LiveRecord::Table(Running::new(journal))))))
+        Ok(changed.map(|(value, record)| (value, record.map(LiveRecord::Table))))
     }
 
     pub(crate) fn look(&self, wait: Duration, now: Timestamp, until: Timestamp) -> Result<Look, StoreError> {
         self.check_writable()?;
-        let limit = Instant::now() + wait;
+        let limit = Instant::now() + wait.max(self.least_wait);
         let content = self.content(&self.fetch(limit)?)?;
         let records = self.records(&content.launches, now, until, limit)?;
         Ok(Look { mapping: content.mapping, existed: content.existed, records })

@@ -1,8 +1,9 @@
 //! Launch records as items: begun with their claims, added to while the run lives, taken over when it is certain to be over.
 //!
 //! **Whose it is.** There is no lock that goes with a process. A record belongs to its run until `expires`, and to a program that
-//! recovers it until `recovered_until`; only [`SKEW`] after that may somebody else take it, by a conditional write of the header.
-//! Head nodes' clocks differ by less than that, and a run ends itself at its deadline, by a clock that is never set.
+//! recovers it until `recovered_until`, unless they let go of it before; only [`SKEW`] after that may somebody else take it, by a
+//! conditional write of the header. Head nodes' clocks differ by less than that, and a run ends itself at its deadline, by a clock
+//! that is never set.
 //!
 //! Whatever is added to a record is one transaction with a look at the header's revision, which every change of hands renews: a run
 //! whose record was taken or removed cannot announce anything more.
@@ -13,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::TableStore;
-use super::codec::{self, Launch, Recoverer};
+use super::codec::{self, Fields, Head, Launch, Recoverer};
 use super::items::{Act, Expect, Item, Items, Transaction, Write};
 use crate::error::chain;
 use crate::model::time::Timestamp;
 use crate::store::atomic::random_hex;
 use crate::store::error::StoreError;
-use crate::store::launch_record::{DeadRecord, FoundRecord, Hold, RecordEvent, RecordHeader, RecordState};
+use crate::store::launch_record::{DeadRecord, FoundRecord, Hold, RecordEvent, RecordState};
 
 /// How far the clocks of head nodes may lie apart.
 pub(super) const SKEW: Duration = Duration::from_secs(60);
@@ -50,20 +51,24 @@ impl Journal {
     }
 
     fn append(&mut self, events: &[RecordEvent]) -> io::Result<()> {
-        let name = codec::event_name(&self.launch, self.next_event);
-        let item = Item { rev: random_hex(8)?, fields: codec::events(events)? };
-        // Never used again, whatever becomes of this one.
-        self.next_event += 1;
-        self.names.push(name.clone());
-        let transaction = vec![
-            Write { name: codec::header_name(&self.launch), expect: Expect::Rev(self.rev.clone()), act: Act::Check },
-            Write { name, expect: Expect::Absent, act: Act::Put(item) },
-        ];
-        match self.send(transaction, WAIT) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::Error::other(GONE)),
-            Err(error) => Err(error),
+        let mut puts = Vec::new();
+        for part in events.chunks(codec::EVENTS_PER_ITEM) {
+            let name = codec::event_name(&self.launch, self.next_event);
+            let item = Item { rev: random_hex(8)?, fields: codec::events(part)? };
+            // Never used again, whatever becomes of this one.
+            self.next_event += 1;
+            self.names.push(name.clone());
+            puts.push(Write { name, expect: Expect::Absent, act: Act::Put(item) });
         }
+        for part in puts.chunks(self.items.actions() - 1) {
+            let expect = Expect::Rev(self.rev.clone());
+            let check = Write { name: codec::header_name(&self.launch), expect, act: Act::Check };
+            let transaction = std::iter::once(check).chain(part.iter().cloned()).collect();
+            if !self.send(transaction, WAIT)? {
+                return Err(io::Error::other(GONE));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the record, header first; if somebody else has it by now, it is theirs.
@@ -80,6 +85,14 @@ impl Journal {
         Ok(())
     }
 
+    /// The last thing that is done with it; nobody can be told if that fails.
+    fn let_go(&self, header: Fields) {
+        if let Ok(rev) = random_hex(8) {
+            let (expect, act) = (Expect::Rev(self.rev.clone()), Act::Put(Item { rev, fields: header }));
+            let _ = self.send(vec![Write { name: codec::header_name(&self.launch), expect, act }], RELEASE_WAIT);
+        }
+    }
+
     fn send(&self, transaction: Transaction, wait: Duration) -> io::Result<bool> {
         let answer = self.items.write(vec![transaction], Instant::now() + wait).pop();
         answer.unwrap_or(Ok(false)).map_err(|error| io::Error::other(chain(&error)))
@@ -88,20 +101,36 @@ impl Journal {
 
 /// The record of the run that is going on.
 #[derive(Debug)]
-pub(crate) struct Running(Mutex<Journal>);
+pub(crate) struct Running {
+    journal: Mutex<Journal>,
+    /// The header's fields as they were written.
+    header: Fields,
+    removed: bool,
+}
 
 impl Running {
-    pub(super) fn new(journal: Journal) -> Self {
-        Self(Mutex::new(journal))
+    pub(super) fn new(journal: Journal, header: Fields) -> Self {
+        Self { journal: Mutex::new(journal), header, removed: false }
     }
 
     pub(in crate::store) fn append(&self, events: &[RecordEvent]) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(events)
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).append(events)
     }
 
-    pub(in crate::store) fn finish(self) -> Result<(), StoreError> {
-        let journal = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub(in crate::store) fn finish(mut self) -> Result<(), StoreError> {
+        self.removed = true;
+        let journal = self.journal.get_mut().unwrap_or_else(PoisonError::into_inner);
         journal.remove().map_err(|source| cannot_remove(&journal.launch, source))
+    }
+}
+
+impl Drop for Running {
+    /// A run that ends and leaves its record says so: the next program need not wait for `expires`.
+    fn drop(&mut self) {
+        if !self.removed {
+            let journal = self.journal.get_mut().unwrap_or_else(PoisonError::into_inner);
+            journal.let_go(codec::ended(&self.header));
+        }
     }
 }
 
@@ -109,14 +138,14 @@ impl Running {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     journal: Journal,
-    /// As it is without a recoverer.
-    header: Item,
+    /// The header's fields without a recoverer.
+    header: Fields,
     removed: bool,
 }
 
 impl Recovered {
-    pub(in crate::store) fn append(&mut self, event: &RecordEvent) -> io::Result<()> {
-        self.journal.append(std::slice::from_ref(event))
+    pub(in crate::store) fn append(&mut self, events: &[RecordEvent]) -> io::Result<()> {
+        self.journal.append(events)
     }
 
     pub(in crate::store) fn delete(mut self) -> Result<(), StoreError> {
@@ -128,14 +157,8 @@ impl Recovered {
 impl Drop for Recovered {
     /// Lets go, so that the next program need not wait for `recovered_until`.
     fn drop(&mut self) {
-        if self.removed {
-            return;
-        }
-        if let Ok(rev) = random_hex(8) {
-            let expect = Expect::Rev(self.journal.rev.clone());
-            let act = Act::Put(Item { rev, fields: self.header.fields.clone() });
-            let name = codec::header_name(&self.journal.launch);
-            let _ = self.journal.send(vec![Write { name, expect, act }], RELEASE_WAIT);
+        if !self.removed {
+            self.journal.let_go(self.header.clone());
         }
     }
 }
@@ -144,17 +167,30 @@ fn cannot_remove(launch: &str, source: io::Error) -> StoreError {
     StoreError::Io { what: "remove launch record", path: launch.into(), source }
 }
 
-/// Launch ids whose run, or whose recoverer, may be at work.
-pub(super) fn live(launches: &BTreeMap<String, Launch>, now: Timestamp) -> BTreeSet<String> {
-    let may_work = |(launch, items): (&String, &Launch)| {
-        let (header, recoverer) = codec::header(launch, items.header.as_ref()?).ok()?;
-        at_work(&header, recoverer.as_ref(), now).then(|| launch.clone())
-    };
-    launches.iter().filter_map(may_work).collect()
+/// Launch ids whose run may be at work, and those that a program may be recovering.
+pub(super) fn at_work(launches: &BTreeMap<String, Launch>, now: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut live, mut recovered) = (BTreeSet::new(), BTreeSet::new());
+    for (launch, items) in launches {
+        let Some(head) = items.header.as_ref().and_then(|item| codec::header(launch, item).ok()) else { continue };
+        if head.recoverer.as_ref().is_some_and(|recoverer| recoverer.may_work(now)) {
+            recovered.insert(launch.clone());
+        } else if head.run_may_work(now) {
+            live.insert(launch.clone());
+        }
+    }
+    (live, recovered)
 }
 
-fn at_work(header: &RecordHeader, recoverer: Option<&Recoverer>, now: Timestamp) -> bool {
-    now <= header.expires + SKEW || recoverer.is_some_and(|recoverer| now <= recoverer.until + SKEW)
+impl Recoverer {
+    fn may_work(&self, now: Timestamp) -> bool {
+        now <= self.until + SKEW
+    }
+}
+
+impl Head {
+    fn run_may_work(&self, now: Timestamp) -> bool {
+        !self.ended && now <= self.header.expires + SKEW
+    }
 }
 
 /// A dead run's record that is there to be taken.
@@ -180,18 +216,19 @@ impl TableStore {
                 litter.extend(sweep(launch, items, self.items.actions()));
                 continue;
             };
-            let read =
-                codec::header(launch, header).and_then(|(head, recoverer)| Ok((codec::found(launch, items, head)?, recoverer)));
+            let read = codec::header(launch, header).and_then(|head| {
+                let run_may_work = head.run_may_work(now);
+                let recovered_by = head.recoverer.filter(|recoverer| recoverer.may_work(now)).map(|recoverer| recoverer.who);
+                let at_work = run_may_work || recovered_by.is_some();
+                Ok((codec::found(launch, items, head.header)?, at_work, recovered_by))
+            });
             match read {
                 Err(why) => {
                     let name = format!("{} of table {}", codec::header_name(launch), self.table);
                     states.push(RecordState::Unreadable { name, why });
                 }
-                Ok((record, recoverer)) if at_work(&record.header, recoverer.as_ref(), now) => {
-                    let recovered_by = recoverer.filter(|by| now <= by.until + SKEW).map(|by| by.who);
-                    states.push(RecordState::Live { record, recovered_by });
-                }
-                Ok((record, _)) => free.push(Free { launch, items, record, header }),
+                Ok((record, true, recovered_by)) => states.push(RecordState::Live { record, recovered_by }),
+                Ok((record, false, _)) => free.push(Free { launch, items, record, header }),
             }
         }
         self.items.write(litter, limit);
@@ -218,7 +255,7 @@ impl TableStore {
             if answer.map_err(|error| self.error("write to", error))? {
                 let names = items.rest.keys().cloned().collect();
                 let journal = Journal::new(self, launch, rev, codec::next_event(launch, items), names);
-                let header = Item { rev: String::new(), fields: codec::recovered(header, None) };
+                let header = codec::recovered(header, None);
                 let hold = Hold::Table(Recovered { journal, header, removed: false });
                 states.push(RecordState::Dead(DeadRecord { record, hold }));
             } else {

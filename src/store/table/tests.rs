@@ -34,19 +34,21 @@ fn a_node_is_claimed_by_one_of_two() {
         let (other, result) = (Arc::clone(&table), Arc::clone(&theirs));
         let hook = move |number| {
             if number == at {
-                *result.lock().unwrap() = Some(claim(&store(Handle::new(&other)), "b", &names(4..10)).0);
+                *result.lock().unwrap() = Some(claim(&store(Handle::new(&other)), "b", &names(4..10)));
             }
         };
         let first = store(Handle::new(&table).before(hook));
-        let (ours, _record) = claim(&first, "a", &names(0..7));
+        let (ours, record) = claim(&first, "a", &names(0..7));
+        // It would let go of it through the same handle, with the other claim before that.
+        std::mem::forget(record);
         let theirs = theirs.lock().unwrap().take();
-        let theirs = theirs.unwrap_or_else(|| claim(&store(Handle::new(&table)), "b", &names(4..10)).0);
+        let (theirs, _record) = theirs.unwrap_or_else(|| claim(&store(Handle::new(&table)), "b", &names(4..10)));
         let both: BTreeSet<_> = ours.iter().chain(&theirs).cloned().collect();
         assert_eq!((both.len(), ours.len() + theirs.len()), (10, 10), "{at}: {ours:?} {theirs:?}");
         let mapping = first.read().unwrap();
         for (launch, nodes) in [("a", ours), ("b", theirs)] {
             assert!(nodes.iter().all(|node| mapping.nodes[node].launch == launch), "{at}: {mapping:?}");
-            let batches = record(&first, launch, NOW).batches;
+            let batches = self::record(&first, launch, NOW).batches;
             let recorded: BTreeSet<_> = batches.into_iter().flat_map(|batch| batch.nodes).collect();
             assert_eq!(recorded, nodes, "{at}");
         }
@@ -246,8 +248,8 @@ fn program(store: &TableStore, who: usize, ops: &[Op]) -> Came {
                         if replace && let Some(id) = has {
                             condemn(&mut draft.mapping, &id, Some(&name));
                             draft.mapping.nodes.insert(name, launching(&launch));
-                        } else if !draft.mapping.nodes.contains_key(&name) {
-                            draft.mapping.nodes.insert(name, launching(&launch));
+                        } else {
+                            draft.mapping.nodes.entry(name).or_insert_with(|| launching(&launch));
                         }
                     }
                     draft.record = begin.then(|| (header(&launch, &nodes.iter().map(|n| node(*n)).collect()), Vec::new()));
@@ -446,14 +448,60 @@ fn a_run_is_left_alone_until_it_must_have_ended() {
         store.look(WAIT, FREE, UNTIL).unwrap().records.as_slice(),
         [RecordState::Live { recovered_by: Some(who), .. }] if who.contains(" on ")
     ));
-    assert_eq!(seen_live(&store, FREE), BTreeSet::from(["a".to_owned()]), "its recoverer is at work");
-    dead.append(&RecordEvent::Swept { at: FREE, clean: true }).unwrap();
+    assert!(seen_live(&store, FREE).is_empty());
+    assert_eq!(seen_recovered(&store, FREE), BTreeSet::from(["a".to_owned()]), "its recoverer is at work");
+    dead.append(&[RecordEvent::Swept { at: FREE, clean: true }]).unwrap();
     live.finish().unwrap();
     assert!(table.items().contains_key("launch#a"), "it is the recoverer's by now");
     // Let go, it is there for the next one at once.
     drop(dead);
     let again = self::dead(&store, FREE);
     assert_eq!(again.record.sweeps, [(FREE, true)]);
+    again.delete().unwrap();
+    assert_eq!(table.items().keys().collect::<Vec<_>>(), ["mapping"]);
+}
+
+#[test]
+fn a_run_that_ends_by_itself_leaves_its_record_to_the_next_program() {
+    let table = Table::new();
+    let store = store(Handle::new(&table));
+    let (_, live) = begin(&store, "a", vec![RecordEvent::Sent { batch: 1, at: NOW }]);
+    assert_eq!(seen_live(&store, NOW), BTreeSet::from(["a".to_owned()]));
+    drop(live);
+    assert!(seen_live(&store, NOW).is_empty());
+    let dead = dead(&store, NOW);
+    assert_eq!(dead.record.batches[1].sent, Some(NOW));
+    assert!(seen_live(&store, NOW).is_empty());
+    assert_eq!(seen_recovered(&store, NOW), BTreeSet::from(["a".to_owned()]), "its recoverer is at work");
+    drop(dead);
+    assert!(seen_recovered(&store, NOW).is_empty());
+    self::dead(&store, NOW).delete().unwrap();
+    assert_eq!(table.items().keys().collect::<Vec<_>>(), ["mapping"]);
+}
+
+/// More than an item holds, and more items than a transaction.
+#[test]
+fn events_by_the_thousand() {
+    let table = Table::new();
+    let store = store(Handle::new(&table));
+    let sent: Vec<RecordEvent> =
+        (0..4500).map(|n| RecordEvent::Sent { batch: n % 2, at: Timestamp::from_secs(NOW.secs() + n as u64) }).collect();
+    let (_, live) = begin(&store, "a", sent);
+    live.append(&RecordEvent::Done { batch: 0 }).unwrap();
+    let found = record(&store, "a", NOW);
+    let last: Vec<_> = found.batches.iter().map(|batch| batch.last_sent.unwrap().secs() - NOW.secs()).collect();
+    assert_eq!(last, [4498, 4499]);
+    assert_eq!(found.batches.iter().map(|batch| batch.done).collect::<Vec<_>>(), [true, false]);
+    drop(live);
+    let mut dead = dead(&store, NOW);
+    let before = table.items().len();
+    let sweeps: Vec<RecordEvent> = (0..4500).map(|n| RecordEvent::Swept { at: FREE, clean: n % 2 == 0 }).collect();
+    dead.append(&sweeps).unwrap();
+    assert_eq!(table.items().len(), before + 5);
+    dead.append(&[]).unwrap();
+    drop(dead);
+    let again = self::dead(&store, NOW);
+    assert_eq!(again.record.sweeps.len(), 4500);
     again.delete().unwrap();
     assert_eq!(table.items().keys().collect::<Vec<_>>(), ["mapping"]);
 }
@@ -617,7 +665,7 @@ fn store(handle: Handle) -> TableStore {
 }
 
 fn store_in(handle: Handle, dir: &Path) -> TableStore {
-    TableStore::over(Arc::new(handle), "t", "eu-west-1", dir, "hpc").unwrap()
+    TableStore { least_wait: Duration::ZERO, ..TableStore::over(Arc::new(handle), "t", "eu-west-1", dir, "hpc").unwrap() }
 }
 
 fn opened(table: &Arc<Table>, dir: &Path) -> TableStore {
@@ -715,6 +763,10 @@ fn begin(store: &TableStore, launch: &str, events: Vec<RecordEvent>) -> ((), Liv
 
 fn seen_live(store: &TableStore, now: Timestamp) -> BTreeSet<String> {
     store.change(WAIT, now, |draft| Some(draft.live.clone())).unwrap().unwrap().0
+}
+
+fn seen_recovered(store: &TableStore, now: Timestamp) -> BTreeSet<String> {
+    store.change(WAIT, now, |draft| Some(draft.recovered.clone())).unwrap().unwrap().0
 }
 
 /// The record of a launch that is at work.

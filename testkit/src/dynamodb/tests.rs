@@ -43,7 +43,8 @@ fn a_condition_decides_over_a_write() {
 #[test]
 fn a_transaction_is_whole_or_not_at_all() {
     let mut served = served();
-    let put = |sk| json!({"Put": {"TableName": "own", "Item": own("a", sk, 1), "ConditionExpression": "attribute_not_exists(pk)"}});
+    let put =
+        |sk| json!({"Put": {"TableName": "own", "Item": own("a", sk, 1), "ConditionExpression": "attribute_not_exists(pk)"}});
     assert_eq!(code(served.act("TransactWriteItems", &json!({"TransactItems": [put(1), put(2)]}))), "done");
     let failure = served.act("TransactWriteItems", &json!({"TransactItems": [put(3), put(2)]})).unwrap_err();
     let codes: Vec<&Value> = failure.more["CancellationReasons"].as_array().unwrap().iter().map(|one| &one["Code"]).collect();
