@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
+use std::time::Duration;
 
 use super::tests::{Head, RESUME, SUSPEND};
 use crate::config::settings::LogFormat;
@@ -79,6 +80,38 @@ fn all_mistakes_at_once_with_file_line_section_and_key() {
     for (found, (place, part)) in found.iter().zip(expected) {
         assert!(found.contains(&format!("{place}:")) && found.contains(part), "{part}: {found}");
     }
+}
+
+#[test]
+fn values_that_the_package_takes_are_cut_with_a_warning() {
+    let head = Head::new();
+    let keys = "boto3_retry = 50\nclustermgtd_timeout = 1_000_000\nlaunch_max_batch_size = 20000\n\
+                assign_node_max_batch_size = 99999999999999999999\nterminate_max_batch_size = 5000\n\
+                proxy = NONE";
+    let timeout = "instance_info_retrieval_timeout = 90";
+    let text = RESUME.replace("proxy = NONE", keys).replace(timeout, "instance_info_retrieval_timeout = 100000");
+    head.resume(&text);
+    let settings = head.load();
+    assert_eq!((settings.aws.attempts, settings.publish.batch_size), (20, 10_000));
+    assert_eq!(settings.run.terminate_batch_size, 1000);
+    assert_eq!(settings.run.address_timeout, Duration::from_secs(86_400));
+    assert_eq!(settings.parallelcluster.as_ref().unwrap().heartbeat_timeout, Duration::from_secs(86_400));
+    assert_eq!(settings.group_of("apple-dy-core-1").unwrap().launch.batch_size, 10_000);
+    for part in [
+        "[slurm_resume] boto3_retry 50 is cut to 19: ",
+        "[slurm_resume] clustermgtd_timeout 1_000_000 is cut to 86400: ",
+        "[slurm_resume] launch_max_batch_size 20000 is cut to 10000: ",
+        "[slurm_resume] assign_node_max_batch_size 99999999999999999999 is cut to 10000: ",
+        "[slurm_resume] terminate_max_batch_size 5000 is cut to 1000: ",
+        "[slurm_resume] instance_info_retrieval_timeout 100000 is cut to 86400: ",
+    ] {
+        assert!(settings.warnings.iter().any(|warning| warning.starts_with(part)), "{part}: {:?}", settings.warnings);
+    }
+    // No time at all: the package looks once, and finds every heartbeat too old.
+    head.resume(&RESUME.replace(timeout, "clustermgtd_timeout = 0\ninstance_info_retrieval_timeout = 0"));
+    let settings = head.load();
+    assert_eq!(settings.run.address_timeout, Duration::from_secs(1));
+    assert_eq!(settings.parallelcluster.unwrap().heartbeat_timeout, Duration::ZERO);
 }
 
 #[test]

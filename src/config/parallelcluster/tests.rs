@@ -328,38 +328,6 @@ fn values_that_switch_something_off() {
 }
 
 #[test]
-fn values_that_the_package_takes_are_cut_with_a_warning() {
-    let head = Head::new();
-    let keys = "boto3_retry = 50\nclustermgtd_timeout = 1_000_000\nlaunch_max_batch_size = 20000\n\
-                assign_node_max_batch_size = 99999999999999999999\nterminate_max_batch_size = 5000\n\
-                proxy = NONE";
-    let timeout = "instance_info_retrieval_timeout = 90";
-    let text = RESUME.replace("proxy = NONE", keys).replace(timeout, "instance_info_retrieval_timeout = 100000");
-    head.resume(&text);
-    let settings = head.load();
-    assert_eq!((settings.aws.attempts, settings.publish.batch_size), (20, 10_000));
-    assert_eq!(settings.run.terminate_batch_size, 1000);
-    assert_eq!(settings.run.address_timeout, Duration::from_secs(86_400));
-    assert_eq!(settings.parallelcluster.as_ref().unwrap().heartbeat_timeout, Duration::from_secs(86_400));
-    assert_eq!(group(&settings, "apple-dy-core-1").launch.batch_size, 10_000);
-    for part in [
-        "[slurm_resume] boto3_retry 50 is cut to 19: ",
-        "[slurm_resume] clustermgtd_timeout 1_000_000 is cut to 86400: ",
-        "[slurm_resume] launch_max_batch_size 20000 is cut to 10000: ",
-        "[slurm_resume] assign_node_max_batch_size 99999999999999999999 is cut to 10000: ",
-        "[slurm_resume] terminate_max_batch_size 5000 is cut to 1000: ",
-        "[slurm_resume] instance_info_retrieval_timeout 100000 is cut to 86400: ",
-    ] {
-        assert!(settings.warnings.iter().any(|warning| warning.starts_with(part)), "{part}: {:?}", settings.warnings);
-    }
-    // No time at all: the package looks once, and finds every heartbeat too old.
-    head.resume(&RESUME.replace(timeout, "clustermgtd_timeout = 0\ninstance_info_retrieval_timeout = 0"));
-    let settings = head.load();
-    assert_eq!(settings.run.address_timeout, Duration::from_secs(1));
-    assert_eq!(settings.parallelcluster.unwrap().heartbeat_timeout, Duration::ZERO);
-}
-
-#[test]
 fn p06_where_the_ca_bundle_is() {
     let head = Head::new();
     fs::create_dir_all(head.path("pki/eu-central-1/certs")).unwrap();

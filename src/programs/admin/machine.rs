@@ -81,7 +81,17 @@ impl User {
         self.uid.is_none_or(|uid| uid == 0 || uid == meta.uid()) || meta.mode() & 0o022 != 0
     }
 
-    /// `uid 1000 (or pcluster-admin)`
+    /// Advice for somebody who is neither root nor the user who runs the programs.
+    fn other_than_meant(&self) -> String {
+        let meant = startup::lookup_user(Path::new("/etc/passwd"), &self.name).ok().map(|(uid, _)| uid);
+        let own = geteuid();
+        if own.is_root() || meant == Some(own.as_raw()) {
+            return String::new();
+        }
+        format!(" (where it is already: run this check as {} or root)", self.name)
+    }
+
+    /// `slurm (uid 64030)`, `this user (uid 1000)`
     fn shown(&self) -> String {
         match self.uid {
             Some(uid) if geteuid().is_root() => format!("{} (uid {uid})", self.name),
@@ -99,7 +109,7 @@ fn existing(path: &Path) -> Option<(&Path, Metadata)> {
 fn state(settings: &Settings, user: &User) -> Option<String> {
     let dir = &settings.state_dir;
     let shown = dir.display();
-    let install = format!("as root: install -d -o {0} -g {0} -m 750 {shown}", user.name);
+    let install = format!("as root: install -d -o {0} -g {0} -m 750 {shown}{1}", user.name, user.other_than_meant());
     let meta = match fs::metadata(dir) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -122,7 +132,7 @@ fn state(settings: &Settings, user: &User) -> Option<String> {
             && !user.may_write(&path, &meta)
         {
             return Some(format!(
-                "{} cannot write in the state folder: {} belongs to uid {}, mode {:04o}; {install}, and chown -R {} {shown}",
+                "{} cannot write in the state folder: {} belongs to uid {}, mode {:04o}; chown -R {} {shown}, or {install}",
                 user.shown(),
                 path.display(),
                 meta.uid(),
