@@ -168,10 +168,10 @@ fn without_answer(error: &(dyn Error + 'static)) -> Told {
         return Told::new(NO_CREDENTIALS, class, chain(credentials));
     }
     if let Some(not_sent) = find::<NotSent>(error) {
-        // Its rules or its credentials, most likely; the SDK has repeated it for the case that it only stumbled.
+        // Its rules or its credentials, most likely, but it may only stumble: what it answered is not known here.
         if let Some(refused) = find::<ProxyRefuses>(not_sent) {
             let why = format!("{}; make it let AWS's endpoints through, or change the configured proxy", chain(refused));
-            return Told::new(own::CONFIGURATION, ErrorClass::Configuration, why);
+            return Told::new(own::UNREACHABLE, ErrorClass::Transient, why);
         }
         let why = chain(not_sent);
         // rustls' words. No pause changes a certificate or the bundle it is held against.

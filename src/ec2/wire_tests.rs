@@ -340,7 +340,7 @@ async fn p05_a_proxy_that_refuses_is_named_without_its_credentials() {
             aws.proxy = Some(proxy.url.replace("http://", "http://user:secret@"));
         });
         let error = ec2.await.launch(&request(Api::RunInstances, 1)).await.unwrap_err();
-        assert_eq!(error.class, ErrorClass::Configuration, "{error}");
+        assert_eq!(error.class, ErrorClass::Transient, "{error}");
         let sentence = error.to_failure("group c5").sentence;
         assert!(sentence.contains(&format!("the proxy {} refuses", proxy.url)) && !sentence.contains("secret"), "{sentence}");
         assert!(proxy.asked()[0].line.starts_with("CONNECT ec2.eu-west-1.amazonaws.com:443"), "{}", proxy.asked()[0].line);
