@@ -90,3 +90,43 @@ fn other_failures_do_not_fall_back() {
     assert_eq!(site.ec2.count("RunInstances"), 1);
     site.assert_settled();
 }
+
+#[test]
+fn a_type_that_the_zone_does_not_have_falls_back() {
+    let unsupported = Rule::on("RunInstances").instance_type("c5.large").error("Unsupported", 400);
+    let site = Site::with(Behaviour { rules: vec![unsupported], ..Behaviour::default() }, OFF, CHAIN);
+    assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume"));
+    assert_eq!(types(&site), vec!["c6i.large"; 3]);
+    site.assert_settled();
+}
+
+#[test]
+fn beside_parallelcluster_through_our_file_too() {
+    let group = "[[group]]\nname = \"q1/cr1\"\nqueue = \"q1\"\ncompute_resource = \"cr1\"\n\
+                 launch_template = { name = \"hpc-c5\", version = \"1\" }\ninstance_types = [\"c5.large\"]\n\
+                 [[group.fallback]]\ninstance_types = [\"c6i.large\"]\n";
+    let site = site(vec![Capacity::limit("c5.large", "*", 2)], "");
+    let heartbeat = site.path("heartbeat");
+    let section = format!("[parallelcluster]\nheartbeat = \"{}\"\ninstance_id = \"i-0head\"\n", heartbeat.display());
+    site.configure(&format!("{OFF}scale_by = \"job\"\nstrategy = \"best-effort\"\n"), &format!("{section}{group}"));
+    let now = std::process::Command::new("date").args(["-u", "+%Y-%m-%d %H:%M:%S.000000+0000"]).output().unwrap();
+    std::fs::write(&heartbeat, String::from_utf8(now.stdout).unwrap().trim_end()).unwrap();
+    let ran = site.run("slurm_resume", &["q1-dy-cr1-[1-3],q1-st-cr1-1"]);
+    assert_eq!(ran.code, Some(0), "{}\n{}", ran.stderr, site.log("slurm_resume"));
+    assert_eq!(types(&site), ["c5.large", "c5.large", "c6i.large", "c6i.large"]);
+    site.assert_settled();
+}
+
+#[test]
+fn c03_a_reservation_that_is_gone_costs_its_own_group_alone() {
+    let groups = "[[group]]\nname = \"block\"\nnodes = \"block-[1-9]\"\nlaunch_template = { name = \"hpc-block\", version = \"1\" }\n\
+                  [[group]]\nname = \"c5\"\nnodes = \"c5-[1-9]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n";
+    let words = "The capacity reservation ID 'cr-0fee1900d00000042' does not exist";
+    let gone = Rule::on("RunInstances").template("hpc-block").error_text("InvalidCapacityReservationId.NotFound", 400, words);
+    let site = Site::with(Behaviour { rules: vec![gone], ..Behaviour::default() }, OFF, groups);
+    assert_eq!(site.run("slurm_resume", &["block-[1-2],c5-[1-3]"]).code, Some(1), "{}", site.log("slurm_resume"));
+    assert_eq!(site.running().into_iter().map(|(node, _)| node).collect::<Vec<_>>(), ["c5-1", "c5-2", "c5-3"]);
+    let update = site.updates().into_iter().find(|line| line.contains("reason=")).unwrap();
+    assert!(update.contains("nodename=block-1,block-2") && update.contains("cr-0fee1900d00000042"), "{update}");
+    site.assert_settled();
+}

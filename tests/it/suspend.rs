@@ -217,3 +217,16 @@ fn f01_resume_fail_brings_the_nodes_back_without_a_usable_configuration() {
     let updates = &site.updates()[before..];
     assert!(updates.iter().any(|line| line.contains("nodename=c5-1,c5-2 state=power_down")), "{updates:?}");
 }
+
+#[test]
+fn c05_nodes_that_slurm_does_not_show_stop_nothing() {
+    let site = Site::new(Behaviour::default());
+    assert_eq!(site.run("slurm_resume", &["c5-[1-2]"]).code, Some(0), "{}", site.log("slurm_resume"));
+    // c5-2 and c5-3 are FUTURE by now: scontrol tells of c5-1 alone, with status 1.
+    let shown = "NodeName=c5-1 Arch=x86_64\n   NodeAddr=127.20.0.4 NodeHostName=c5-1\n   State=IDLE+CLOUD+POWERING_DOWN\n   Partitions=p\n\n";
+    site.scontrol("nodes", shown);
+    assert_eq!(site.run("slurm_suspend", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_suspend"));
+    assert!(site.live().is_empty());
+    assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume"));
+    assert_eq!(site.live().len(), 3);
+}
