@@ -88,7 +88,8 @@ pub(super) fn unreadable(path: &Path, source: io::Error) -> ConfigError {
     let meta = fs::metadata(path).ok();
     let advice = match source.kind() {
         io::ErrorKind::NotFound => {
-            "write it (docs/configuration.md has a short one), or name another with --config or $SLURM_EC2_CONFIG".to_owned()
+            "write it (docs/configuration.md has a short one), or name another with --config, $SLURM_EC2_CONFIG or $CONFIG_FILE"
+                .to_owned()
         }
         io::ErrorKind::PermissionDenied if meta.is_none() => {
             // The deepest folder that can be looked at is the one that cannot be entered.
@@ -129,6 +130,11 @@ fn user(uid: u32) -> String {
         (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
     });
     name.map_or_else(|| uid.to_string(), |name| format!("{uid} ({name})"))
+}
+
+/// Is this text TOML, whatever its keys are?
+pub(super) fn is_toml(text: &str) -> bool {
+    DeTable::parse_recoverable(text).1.is_empty()
 }
 
 /// The settings behind `text`; `path` is for the messages.

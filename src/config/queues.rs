@@ -25,7 +25,7 @@ enum Entry {
 /// Why a name belongs to no group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotANode {
-    #[error("it is not of the form queue-st-resource-N or queue-dy-resource-N")]
+    #[error("the node's name is not of the form queue-st-resource-N or queue-dy-resource-N")]
     Form,
     #[error("{0}")]
     Unknown(String),

@@ -38,6 +38,12 @@ impl Settings {
         self.node_group.get(node).map(|index| &self.groups[index])
     }
 
+    /// The warnings for people, who did not name the file just before: each begins with it.
+    pub(crate) fn placed_warnings(&self) -> impl Iterator<Item = String> {
+        let file = self.path.display().to_string();
+        self.warnings.iter().map(move |text| if text.starts_with(&file) { text.clone() } else { format!("{file}: {text}") })
+    }
+
     /// Why a node has no group, for a reason or the log: lower case, no full stop. Of use for such a node only.
     pub(crate) fn why_not(&self, node: &str) -> String {
         match &self.node_group {

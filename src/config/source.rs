@@ -58,7 +58,10 @@ pub(crate) fn choose(program: &str, named: Named<'_>, toml: &Path, plugin_dir: &
 pub(crate) fn load(program: &str, place: &Place) -> Result<Settings, ConfigError> {
     let text = file::text(&place.path)?;
     if !parallelcluster::is_one(&text) {
-        return file::parse(&place.path, &text);
+        return match parallelcluster::neither(&place.path, &text) {
+            Some(mistake) => Err(ConfigError::Mistakes(vec![mistake])),
+            None => file::parse(&place.path, &text),
+        };
     }
     let (settings, mistakes) = parallelcluster::read(program, place, &text);
     if mistakes.is_empty() { Ok(settings) } else { Err(ConfigError::Mistakes(mistakes)) }

@@ -100,7 +100,10 @@ async fn once(
         tracing::info!(instances = telling::list(&old), "EC2 does not know them any more, nothing to terminate");
     }
     for id in answer.protected {
-        tracing::error!(instance = id, "termination protection is on: take it off, or it stays on and costs money");
+        tracing::error!(
+            instance = id,
+            "termination protection is on: switch it off (aws ec2 modify-instance-attribute --no-disable-api-termination), or the instance runs on and costs money"
+        );
         released.left.push((id, "termination protection is on".to_owned()));
     }
     for (id, failure) in answer.failed {

@@ -130,7 +130,7 @@ fn check_same_nodes(nodes: &[String], file: Option<&ResumeFile>) {
         tracing::warn!(
             only_argv = only(&argv, &listed),
             only_file = only(&listed, &argv),
-            "the host list and SLURM_RESUME_FILE name different nodes, going by the host list"
+            "the host list and SLURM_RESUME_FILE name different nodes: the host list says which nodes, the file which jobs"
         );
     }
 }

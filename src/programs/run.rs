@@ -18,6 +18,7 @@ use super::release::{self, Released};
 use super::resume::PROGRAM;
 use super::telling::{self, Failed, Jobs};
 use crate::clock;
+use crate::config::settings::NodeAddress;
 use crate::error::chain;
 use crate::model::failure::Failure;
 use crate::model::hostlist;
@@ -417,7 +418,11 @@ impl Run {
         let done: Vec<&String> =
             pairs.iter().map(|(node, _)| node).filter(|node| !refused.contains_key(node) && !unknown.contains(node)).collect();
         if !done.is_empty() {
-            tracing::info!(nodes = hostlist::compress_sorted(&done), count = done.len(), "backed by instances, slurmctld knows");
+            let told = match self.context.settings.slurm.node_address {
+                NodeAddress::None => "backed by instances (node_address = none: slurmctld is not told)",
+                _ => "backed by instances, slurmctld knows",
+            };
+            tracing::info!(nodes = hostlist::compress_sorted(&done), count = done.len(), "{told}");
         }
         for (node, instance) in pairs {
             tracing::debug!(node, instance = instance.id, ip = instance.private_ip, "assigned");

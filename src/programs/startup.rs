@@ -122,9 +122,13 @@ pub(crate) fn become_owner(settings: &Settings, slurm_user: Option<&str>) -> Res
     let (uid, gid) = match fs::metadata(&settings.state_dir) {
         Ok(meta) => (meta.uid(), meta.gid()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let (uid, gid) = match slurm_user {
-                None | Some("root") => (0, 0),
-                Some(user) => lookup_user(Path::new("/etc/passwd"), user)?,
+            let passwd = Path::new("/etc/passwd");
+            // slurmctld's wrapper hops to this user there (aws-facts B.1).
+            let hop = settings.parallelcluster.as_ref().and_then(|_| lookup_user(passwd, PARALLELCLUSTER_USER).ok());
+            let (uid, gid) = match (hop, slurm_user) {
+                (Some(ids), _) => ids,
+                (None, None | Some("root")) => (0, 0),
+                (None, Some(user)) => lookup_user(passwd, user)?,
             };
             make_folder(&settings.state_dir, 0o750, uid, gid)?;
             (uid, gid)
@@ -146,6 +150,9 @@ pub(crate) fn become_owner(settings: &Settings, slurm_user: Option<&str>) -> Res
     change("cannot become", setuid(Uid::from_raw(uid)))
 }
 
+/// Who runs the programs on a ParallelCluster head node.
+pub(crate) const PARALLELCLUSTER_USER: &str = "pcluster-admin";
+
 fn make_folder(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<(), String> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -158,8 +165,7 @@ fn make_folder(path: &Path, mode: u32, uid: u32, gid: u32) -> Result<(), String>
 
 /// A user's ids from a passwd file, read by ourselves: a static glibc must not load NSS modules. A number is itself.
 pub(crate) fn lookup_user(passwd: &Path, user: &str) -> Result<(u32, u32), String> {
-    let text =
-        fs::read_to_string(passwd).map_err(|error| format!("SlurmUser {user}: cannot read {}: {error}", passwd.display()))?;
+    let text = fs::read_to_string(passwd).map_err(|error| format!("user {user}: cannot read {}: {error}", passwd.display()))?;
     let number: Option<u32> = user.parse().ok();
     for line in text.lines() {
         let fields: Vec<_> = line.split(':').collect();
@@ -170,7 +176,7 @@ pub(crate) fn lookup_user(passwd: &Path, user: &str) -> Result<(u32, u32), Strin
             return Ok((uid, gid));
         }
     }
-    Err(format!("SlurmUser {user} is not in {}: make the state folder by hand and give it to that user", passwd.display()))
+    Err(format!("user {user} is not in {}: make the state folder by hand and give it to that user", passwd.display()))
 }
 
 /// When the run ends, and whether somebody asked it to end sooner.
@@ -289,7 +295,7 @@ mod tests {
         assert_eq!(lookup_user(&passwd, "slurm"), Ok((64030, 64031)));
         assert_eq!(lookup_user(&passwd, "64030"), Ok((64030, 64031)));
         let error = lookup_user(&passwd, "nobody").expect_err("not there");
-        assert!(error.contains("SlurmUser nobody"), "{error}");
+        assert!(error.contains("user nobody"), "{error}");
     }
 
     /// Orphans of 300 s go, whatever slurm.conf and `[launch] deadline` allow.

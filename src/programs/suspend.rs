@@ -79,11 +79,19 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
         consoles.log(context),
         beside::warn_if_stale(context)
     );
-    let exit = released.exit();
+    let without: Vec<&String> = freed.unmapped.iter().filter(|node| !found.iter().any(|(of, _)| of == *node)).collect();
+    if !without.is_empty() {
+        tracing::info!(nodes = hostlist::compress_sorted(&without), "no instance is known for these nodes");
+    }
+    // A person who named a node that was left alone must not take it for done; slurmctld is not concerned.
+    let exit = match released.exit() {
+        Exit::Done if context.interactive && !called.up.is_empty() => Exit::SomeFailed,
+        exit => exit,
+    };
     tracing::info!(
         condemned = freed.condemned + found.len(),
         cancelled = freed.cancelled,
-        without_instance = freed.unmapped.iter().filter(|node| !found.iter().any(|(of, _)| of == *node)).count(),
+        without_instance = without.len(),
         terminated = released.gone.len(),
         left = released.left.len(),
         total_ms = u64::try_from(context.begun_at.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -94,6 +102,13 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
         startup::say(&format!("terminated {}, not terminated {}", released.gone.len(), released.left.len()));
         for (id, why) in &released.left {
             startup::say(&format!("not terminated  {id}  {why}"));
+        }
+        if !without.is_empty() {
+            startup::say(&format!("no instance known  {}", hostlist::compress_sorted(&without)));
+        }
+        if !called.up.is_empty() {
+            let nodes = hostlist::compress_sorted(&called.up);
+            startup::say(&format!("up, left alone  {nodes}  (scontrol update nodename={nodes} state=power_down)"));
         }
     }
     exit

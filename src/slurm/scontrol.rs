@@ -55,7 +55,7 @@ pub(crate) enum Error {
     Sudo { path: PathBuf, stderr: String },
     #[error("cannot run {}: {source}; [slurm] sudo must name the sudo program", path.display())]
     NoSudo { path: PathBuf, source: std::io::Error },
-    #[error("{command} did not end within {limit:?}; slurmctld may be down or slurm.conf missing")]
+    #[error("{command} did not end within {} s; slurmctld may be down or slurm.conf missing", limit.as_secs_f64().round())]
     Timeout { command: String, limit: Duration },
     #[error("cannot run {}: {source}; [slurm] bin_dir (with ParallelCluster's files SLURM_BINARIES_DIR) must name the folder that holds scontrol", path.display())]
     NotExecutable { path: PathBuf, source: std::io::Error },

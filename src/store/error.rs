@@ -15,8 +15,8 @@ pub(crate) enum StoreError {
 
     /// The folder is there but this user may not work in it.
     #[error(
-        "cannot write in the state folder: {} {about}; give the folder and everything in it to slurm.conf's SlurmUser \
-         (chown -R), or name another folder in [state] dir",
+        "cannot write in the state folder: {} {about}; give the folder and everything in it to the user that slurmctld's \
+         calls run as (chown -R; slurm.conf's SlurmUser, on a ParallelCluster head node pcluster-admin), or name another folder",
         path.display()
     )]
     NotWritable { path: PathBuf, about: String, source: io::Error },

@@ -51,6 +51,14 @@ fn a_parallelcluster_head_node() {
     }
     assert!(ran.stdout.contains("CapacityReservationSpecification"), "the override files are in it: {}", ran.stdout);
     assert!(checked(&site, &ran.stdout).contains("6 compute resources"), "{}", ran.stdout);
+    // The file itself, or another one of the folder, is as good, and so is one with a name of its own.
+    fs::copy(site.path("parallelcluster_slurm_resume.conf"), site.path("mine.conf")).unwrap();
+    for name in ["parallelcluster_slurm_resume.conf", "parallelcluster_slurm_suspend.conf", "mine.conf"] {
+        let again = import(&site, &["parallelcluster", site.path(name).to_str().unwrap()]);
+        let (from, text) = again.stdout.split_once('\n').unwrap();
+        assert_eq!(text, ran.stdout.split_once('\n').unwrap().1, "{}", again.stderr);
+        assert_eq!(from.contains("mine.conf"), name == "mine.conf", "{from}");
+    }
     // The plan finds a node by ParallelCluster's rule.
     let plan = site.run("slurm-ec2", &["plan", "pear-2-dy-mixod-[1-3]"]);
     assert!(plan.code == Some(0) && plan.stdout.contains("pear-2/mixod"), "{} {}", plan.stdout, plan.stderr);
@@ -97,7 +105,8 @@ fn what_is_wrong_at_a_head_node_is_named_and_nothing_is_printed() {
     let dir = site.dir.path().to_str().unwrap().to_owned();
     let ran = import(&site, &["parallelcluster", &dir]);
     assert!(ran.code == Some(78) && ran.stdout.is_empty(), "{}", ran.stdout);
-    assert!(ran.stderr.contains("parallelcluster_slurm_resume.conf"), "{}", ran.stderr);
+    let advice = format!("{dir} holds no parallelcluster_slurm_resume.conf; name the folder that does");
+    assert!(ran.stderr.contains(&advice), "{}", ran.stderr);
     copy_of_a_head_node(&site);
     let fleet = fs::read_to_string(site.path("fleet-config.json")).unwrap();
     site.write("fleet-config.json", &fleet.replace("run-instances", "run-instance").replace("lowest-price", "cheapest"));
@@ -126,6 +135,8 @@ fn the_aws_plugin() {
     ] {
         assert!(ran.stdout.lines().any(|printed| printed == line), "{line}\n{}", ran.stdout);
     }
+    let state = "note: /var/lib/slurm-ec2 has to be there, writable for the user who runs the programs";
+    assert!(ran.stderr.contains(state), "{}", ran.stderr);
     assert!(checked(&site, &ran.stdout).contains("3 groups, 213 nodes"), "{}", ran.stdout);
 }
 

@@ -30,6 +30,8 @@ fn head(change: (&str, &str)) -> Site {
     );
     site.write(SUSPEND_CONF, SUSPEND);
     site.write("fleet-config.json", FLEET);
+    site.write("run.json", "{}");
+    site.write("fleet.json", "{}");
     fs::create_dir(site.path("etc")).unwrap();
     site
 }
@@ -120,6 +122,7 @@ fn b70_the_file_that_is_named_first_is_taken() {
     let third = plan(&mut site.command("slurm_resume", &["--config", conf.to_str().unwrap(), nodes[0], nodes[1]]));
     assert!(third.contains("group apple/core"), "{third}");
     let ran = run(&site, "missing.conf", "slurm_resume", &["--dry-run", "c5-1"]);
+    assert!(ran.stderr.contains("or name another with --config, $SLURM_EC2_CONFIG or $CONFIG_FILE"), "{}", ran.stderr);
     assert!(ran.code == Some(78) && ran.stderr.contains("missing.conf"), "{}", ran.stderr);
 }
 

@@ -87,6 +87,13 @@ fn general(root: &At<'_>, cluster: Option<&str>, settings: &mut Settings, slurm_
     }
     if let Some(file) = root.get("LogFileName") {
         match file.text().map(Path::new).filter(|path| path.is_absolute()).and_then(Path::parent) {
+            // There the programs of slurmctld's user could make no file.
+            Some(dir) if dir == Path::new("/var/log") => {
+                let dir = settings.log.dir.display();
+                file.note(format!(
+                    "in /var/log itself, so logs go to {dir}, which has to be there, writable for slurmctld's user"
+                ));
+            }
             Some(dir) => settings.log.dir = dir.to_owned(),
             None => file.note(format!("not absolute, so logs go to {}", settings.log.dir.display())),
         }
@@ -137,11 +144,17 @@ fn changes(conf: &At<'_>, lines: &mut Vec<String>) {
             lines.push(format!("  {key}=0{}    (these programs pace their calls by themselves)", was(key)));
         }
     }
+    let returns = text("ReturnToService").is_some_and(|value| value == "2");
+    if !returns {
+        let why = "(a node that was down and registers again is used again)";
+        lines.push(format!("  ReturnToService=2{}    {why}", was("ReturnToService")));
+    }
     lines.push("What stays:".to_owned());
     let changed = ["ResumeProgram", "SuspendProgram", "ResumeFailProgram", "SlurmctldParameters", "ResumeRate", "SuspendRate"];
     lines.extend(
         pairs(object)
             .filter(|pair| !changed.iter().any(|key| pair.starts_with(&format!("{key}="))))
+            .filter(|pair| returns || !pair.starts_with("ReturnToService="))
             .map(|pair| format!("  {pair}")),
     );
 }

@@ -106,6 +106,7 @@ fn what_changes_in_slurm_conf() {
         "  SuspendProgram=/usr/bin/slurm_suspend    (was /opt/slurm/etc/aws/suspend.py)",
         "  SlurmctldParameters=idle_on_node_suspend",
         "  ResumeRate=0    (was 100)    (these programs pace their calls by themselves)",
+        "  ReturnToService=2    (a node that was down and registers again is used again)",
         "  ResumeTimeout=420",
         "  NodeName=burst-steady-[0-11] State=CLOUD CPUs=8 Weight=1",
         "  PartitionName=burst Nodes=burst-steady-[0-11],burst-cheap-[0-199] MaxTime=INFINITE State=UP Default=yes",
@@ -116,6 +117,24 @@ fn what_changes_in_slurm_conf() {
     let own = changed(config(), "/SlurmConf/SlurmctldParameters", json!("cloud_dns,idle_on_node_suspend"));
     let text = both(&own, &partitions(), Some("o")).unwrap().slurm_conf.join("\n");
     assert!(!text.contains("SlurmctldParameters"), "it has what it needs: {text}");
+    for (value, line) in [(1, "  ReturnToService=2    (was 1)    ("), (2, "  ReturnToService=2")] {
+        let own = changed(config(), "/SlurmConf/ReturnToService", json!(value));
+        let lines = both(&own, &partitions(), Some("o")).unwrap().slurm_conf;
+        let found: Vec<&String> = lines.iter().filter(|written| written.contains("ReturnToService")).collect();
+        assert!(found.len() == 1 && found[0].starts_with(line), "{found:?}");
+    }
+}
+
+#[test]
+fn a_log_in_var_log_itself_gets_a_folder() {
+    let plugin = both(&changed(config(), "/LogFileName", json!("/var/log/burst.log")), &partitions(), Some("o")).unwrap();
+    let again = parse(Path::new("x.toml"), &toml(&plugin.settings)).unwrap();
+    assert_eq!(again.log.dir, Path::new("/var/log/slurm-ec2"));
+    let notes = plugin.notes.join("\n");
+    assert!(
+        notes.contains("config.json: LogFileName: in /var/log itself, so logs go to /var/log/slurm-ec2, which has to be"),
+        "{notes}"
+    );
 }
 
 #[test]

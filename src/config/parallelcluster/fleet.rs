@@ -16,6 +16,8 @@ use crate::model::recipe::{Api, Capacity, Group, GroupNodes, LaunchTemplate, Rec
 const MAX_FLEET_MINIMUM: usize = 1000;
 /// CreateFleet refuses a spot price of 0.001 or less (aws-facts A.2).
 const LEAST_PRICE: f64 = 0.001;
+/// The words of `Api`.
+const APIS: [(&str, Api); 2] = [("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)];
 
 /// A JSON file with queues and compute resources.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +102,8 @@ fn unused(overrides: &Queues, api: &str, fleet: &Map<String, Value>) -> Vec<Stri
         for name in resources.as_object().into_iter().flat_map(Map::keys) {
             match known.get(name).map(|resource| resource.get("Api").and_then(Value::as_str)) {
                 None => warnings.push(warning(format!("{queue}.{name} is no compute resource of the fleet"))),
-                Some(Some(other)) if other != api => {
+                // Any other word is a mistake of the compute resource, told with it.
+                Some(Some(other)) if other != api && APIS.iter().any(|(word, _)| *word == other) => {
                     warnings.push(warning(format!("{queue}.{name} is launched by the other API, {other}")));
                 }
                 Some(_) => {}
@@ -186,7 +189,7 @@ impl Resource<'_> {
             self.problems.push(format!("{}: {} is {}, not an object", self.path.display(), self.at, kind(self.value)));
             return None;
         }
-        let api = self.word("Api", &[("run-instances", Api::RunInstances), ("create-fleet", Api::CreateFleet)]);
+        let api = self.word("Api", &APIS);
         let types = self.types(api);
         if let (Some(_), true) = (self.text("CapacityReservationId"), types.len() > 1) {
             self.problem("CapacityReservationId", &format!("is for one instance type, and Instances has {}", types.len()));

@@ -112,7 +112,7 @@ fn a_queue_that_is_no_object_fails_alone() {
     assert!(why.ends_with("fleet-config.json has no queue plum"), "{why}");
     let why = settings.why_not("pear-dy-stone-1");
     assert!(why.ends_with("fleet-config.json has no compute resource stone in queue pear"), "{why}");
-    assert!(settings.why_not("login-1").starts_with("it is not of the form"));
+    assert!(settings.why_not("login-1").starts_with("the node's name is not of the form"));
 }
 
 #[test]
@@ -149,6 +149,11 @@ fn overrides_for_nothing_are_warned_of() {
         assert!(settings.warnings.iter().any(|warning| warning.contains(part)), "{part}: {:?}", settings.warnings);
     }
     assert_eq!(settings.broken(), Vec::<&str>::new());
+    // A slip in the fleet says nothing of the override.
+    let (head, _) = with(json!({"Api": "run-instance"}));
+    head.write("run_instances_overrides.json", &json!({"apple": {"core": api}}).to_string());
+    let settings = head.load();
+    assert_eq!((settings.warnings.clone(), settings.broken().len()), (Vec::new(), 1));
 }
 
 #[test]

@@ -60,6 +60,10 @@ impl Ini {
         self.sections.contains_key(section)
     }
 
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &str> {
+        self.sections.keys().map(String::as_str)
+    }
+
     /// Where a section's header is; the begin of the file for one that is not there.
     pub(crate) fn header(&self, section: &str) -> Span {
         self.sections.get(section).map_or(0..0, |section| section.header.clone())
@@ -67,11 +71,8 @@ impl Ini {
 
     /// The keys that are written in a section itself, with their places.
     pub(crate) fn written(&self, section: &str) -> impl Iterator<Item = (&str, Span)> {
-        self.sections
-            .get(section)
-            .into_iter()
-            .flat_map(|section| &section.keys)
-            .map(|(key, entry)| (key.as_str(), entry.key.clone()))
+        let keys = self.sections.get(section).into_iter().flat_map(|section| &section.keys);
+        keys.map(|(key, entry)| (key.as_str(), entry.key.clone()))
     }
 
     /// Where a key is written, in the section or in `[DEFAULT]`.
@@ -149,8 +150,7 @@ struct Cursor {
 
 /// Reads a text, as far as it can be read, with every mistake.
 pub(crate) fn parse(text: &str) -> (Ini, Vec<Problem>) {
-    let (mut ini, mut problems, mut at) = (Ini::default(), Vec::new(), Cursor::default());
-    let mut headless = false;
+    let (mut ini, mut problems, mut at, mut headless) = (Ini::default(), Vec::new(), Cursor::default(), false);
     for (start, line) in lines(text) {
         let value = line.trim_matches(is_blank);
         if value.starts_with(['#', ';']) {

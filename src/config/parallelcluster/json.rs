@@ -51,13 +51,15 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// The queues of the file that `key` names; empty when it is not there and need not be, and when something is wrong.
-pub(super) fn queues(key: &'static str, path: PathBuf, required: bool, wrong: &mut Vec<Wrong>) -> Queues {
+/// The queues of the file that `key` names, or that is its default where it is not set; empty when it is not there and need not be,
+/// and when something is wrong.
+pub(super) fn queues(key: &'static str, path: PathBuf, is_set: bool, required: bool, wrong: &mut Vec<Wrong>) -> Queues {
     let queues = match settled(&path) {
         Ok((_, Ok(Value::Object(queues)))) => queues,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !required => serde_json::Map::new(),
         Err(error) => {
-            wrong.push(Wrong::Unreadable { key, message: format!("{} cannot be read: {error}", path.display()) });
+            let default = if is_set { "" } else { " (its default; the key is not set)" };
+            wrong.push(Wrong::Unreadable { key, message: format!("{}{default} cannot be read: {error}", path.display()) });
             serde_json::Map::new()
         }
         Ok((bytes, parsed)) => {
@@ -105,7 +107,7 @@ mod tests {
 
     fn read(path: &Path) -> (usize, Vec<String>) {
         let mut wrong = Vec::new();
-        let queues = queues("fleet_config_file", path.to_owned(), true, &mut wrong);
+        let queues = queues("fleet_config_file", path.to_owned(), true, true, &mut wrong);
         (queues.queues.len(), wrong.iter().map(ToString::to_string).collect())
     }
 

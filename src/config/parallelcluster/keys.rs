@@ -39,6 +39,12 @@ impl<'t> File<'t> {
         self.mistakes.borrow_mut().push((span, mistake));
     }
 
+    /// `file:line:column: message`, for the log.
+    pub(crate) fn warning(&self, span: Span, message: &str) -> String {
+        let place = self.source.cite(span, message, "");
+        format!("{}:{}:{}: {message}", place.path.display(), place.line, place.column)
+    }
+
     /// All mistakes in the order of the file.
     pub(crate) fn finish(self) -> Vec<Mistake> {
         let mut all = self.mistakes.into_inner();

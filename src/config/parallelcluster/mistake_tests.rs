@@ -168,6 +168,77 @@ fn files_that_are_missing() {
 }
 
 #[test]
+fn a_default_that_is_missing_and_a_named_override_that_is() {
+    let head = Head::new();
+    let name = "parallelcluster_slurm_resume.conf";
+    head.write(name, RESUME);
+    let found = head.mistakes("slurm_resume", name);
+    let text =
+        "fleet_config_file /etc/parallelcluster/slurm_plugin/fleet-config.json (its default; the key is not set) cannot be read";
+    assert!(found.len() == 1 && found[0].contains(text), "{found:?}");
+    head.resume(RESUME);
+    fs::remove_file(head.path("create_fleet_overrides.json")).unwrap();
+    let expected = format!(
+        "{}:4:1: create_fleet_overrides {} is named but not there; nothing is overridden",
+        head.path(name).display(),
+        head.path("create_fleet_overrides.json").display()
+    );
+    assert_eq!(head.load().warnings, [expected]);
+    assert_eq!(load("slurm_suspend", &head.place("parallelcluster_slurm_suspend.conf")).unwrap().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_logging_configuration_that_is_not_used_names_the_log_that_is() {
+    let head = Head::new();
+    let warned = |program: &str, ours: &str| {
+        head.resume(&format!("{}{ours}", RESUME.replace("proxy = NONE", "logging_config = /nonexistent/log.conf")));
+        let settings = load(program, &head.place("parallelcluster_slurm_resume.conf")).unwrap();
+        settings.warnings.join("\n")
+    };
+    let ours = "[slurm_ec2]\nlog_dir = /srv/log\n";
+    for (program, section, log) in [
+        ("slurm_resume", "", "/var/log/parallelcluster/slurm_resume.log"),
+        ("slurm_suspend", "", "/var/log/parallelcluster/slurm_suspend.log"),
+        ("slurm-ec2", "", "/var/log/parallelcluster/slurm_resume.log"),
+        ("slurm-ec2", ours, "/srv/log/slurm_resume.log"),
+    ] {
+        let found = warned(program, section);
+        assert!(found.starts_with("logging_config /nonexistent/log.conf is not used: "), "{found}");
+        assert!(found.ends_with(&format!("; the log is {log}")), "{log}: {found}");
+    }
+}
+
+#[test]
+fn slips_in_either_file_are_warned_of_once() {
+    let head = Head::new();
+    head.resume(&format!("{}[slurm-ec2]\nlog_dir = /x\n", RESUME.replace("proxy =", "proxi =")));
+    head.write("parallelcluster_slurm_suspend.conf", &format!("{SUSPEND}clustermgtd_time_out = 3\n"));
+    let name = |file: &str| head.path(file).display().to_string();
+    let resume = name("parallelcluster_slurm_resume.conf");
+    let lines = fs::read_to_string(&resume).unwrap();
+    let line = |part: &str| lines.lines().position(|line| line.starts_with(part)).unwrap() + 1;
+    let mut expected = vec![
+        format!("{resume}:{}:1: section [slurm-ec2] is not read; write [slurm_ec2]", line("[slurm-ec2]")),
+        format!("{resume}:{}:1: unknown key proxi is ignored; did you mean proxy?", line("proxi")),
+    ];
+    let settings = head.load();
+    assert_eq!(settings.warnings, expected);
+    assert_eq!(settings.placed_warnings().collect::<Vec<_>>(), expected, "the file is named once");
+    let suspend = name("parallelcluster_slurm_suspend.conf");
+    expected.push(format!("{suspend}:3:1: unknown key clustermgtd_time_out is ignored; did you mean clustermgtd_timeout?"));
+    let settings = load("slurm_suspend", &head.place("parallelcluster_slurm_suspend.conf")).unwrap();
+    assert_eq!(settings.warnings, expected);
+}
+
+#[test]
+fn a_misspelt_section_is_one_mistake() {
+    let head = Head::new();
+    head.write("x.conf", &RESUME.replace("[slurm_resume]", "[slurm_resum]"));
+    let found = head.mistakes("slurm_resume", "x.conf");
+    assert!(found.len() == 1 && found[0].starts_with("x.conf:1: this is neither our TOML nor"), "{found:?}");
+}
+
+#[test]
 fn what_a_refused_file_still_says() {
     let head = Head::new();
     head.resume(&format!("{}[slurm_ec2]\nlog_dir = /srv/log\n", RESUME.replace("region = eu-central-1", "region =")));

@@ -2,7 +2,7 @@
 //! mistakes out. Its unknown keys and sections are left alone; one section, `[slurm_ec2]`, is our own.
 //!
 //! `ini.rs` knows the dialect, `keys.rs` types and mistakes, `json.rs` and `fleet.rs` the JSON files, `logging.rs` the logging
-//! configuration, `bundle.rs` where the CA bundle is, `sections.rs` the keys by name. Reads those files and nothing else.
+//! configuration, `bundle.rs` where the CA bundle is, `sections.rs` the keys by name, `slips.rs` names that are nearly right. Reads those files and nothing else.
 
 mod bundle;
 mod fleet;
@@ -15,14 +15,17 @@ mod logging;
 #[cfg(test)]
 mod mistake_tests;
 mod sections;
+mod slips;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use self::fleet::{Files, Queues};
 use self::keys::{File, Keys};
+pub(crate) use self::slips::neither;
 use super::cite::{Mistake, Source};
 use super::settings::{EventsFile, LogSettings, NodeIndex, Settings};
 use super::source::Place;
@@ -112,17 +115,22 @@ fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Set
     if suspends || has_resume {
         settings.parallelcluster = Some(sections::heartbeat(&heartbeat, &keys, &mut settings.warnings));
     }
-    log(program, &heartbeat, &mut settings.log, &mut settings.warnings);
-    if let Some(dir) = resume.section(OURS).path("log_dir") {
-        settings.log.dir = dir;
-        settings.log.file = None;
-        if let EventsFile::Named(_) = settings.log.events {
-            settings.log.events = EventsFile::Usual;
-        }
+    let log_dir = resume.section(OURS).path("log_dir");
+    log(program, &heartbeat, log_dir, &mut settings.log, &mut settings.warnings);
+    settings.warnings.extend(slips::warnings(resume));
+    if !std::ptr::eq(own, resume) {
+        settings.warnings.extend(slips::warnings(own));
     }
     surroundings(place, &mut settings, &mut mistakes);
     if has_resume {
-        let mut path = |key, usual| located(keys.path_or(key, usual), place, &mut settings.warnings);
+        let mut path = |key, usual| {
+            let path = located(keys.path_or(key, usual), place, &mut settings.warnings);
+            if key != "fleet_config_file" && !ends_instances(program) && keys.is_set(key) && is_missing(&path) {
+                let text = format!("{key} {} is named but not there; nothing is overridden", path.display());
+                settings.warnings.push(resume.warning(keys.place(key), &text));
+            }
+            path
+        };
         let (fleet, run_instances, create_fleet) = (
             path("fleet_config_file", FLEET_CONFIG),
             path("run_instances_overrides", RUN_INSTANCES_OVERRIDES),
@@ -130,7 +138,7 @@ fn with(program: &str, place: &Place, own: &File<'_>, resume: &File<'_>) -> (Set
         );
         let launch = sections::launch_policy(&keys, &mut settings);
         let mut wrong = Vec::new();
-        let mut queues = |key, path, required| json::queues(key, path, required, &mut wrong);
+        let mut queues = |key, path, required| json::queues(key, path, keys.is_set(key), required, &mut wrong);
         let mut files = Files {
             fleet: queues("fleet_config_file", fleet, true),
             run_instances: queues("run_instances_overrides", run_instances, false),
@@ -171,10 +179,24 @@ fn surroundings(place: &Place, settings: &mut Settings, mistakes: &mut Vec<Mista
     }
 }
 
-/// The log file and level of the package's logging configuration. A wrong one is no reason not to work: it is only warned of.
-fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec<String>) {
+/// The log file and level of the package's logging configuration; `log_dir` wins over its files. A wrong one is no reason not to work:
+/// it is only warned of.
+fn log(program: &str, keys: &Keys<'_>, log_dir: Option<PathBuf>, log: &mut LogSettings, warnings: &mut Vec<String>) {
+    logging_config(program, keys, log_dir.as_deref(), log, warnings);
+    if let Some(dir) = log_dir {
+        log.dir = dir;
+        log.file = None;
+        if let EventsFile::Named(_) = log.events {
+            log.events = EventsFile::Usual;
+        }
+    }
+}
+
+fn logging_config(program: &str, keys: &Keys<'_>, dir: Option<&Path>, log: &mut LogSettings, warnings: &mut Vec<String>) {
     let Some(path) = keys.path("logging_config") else { return };
-    let usual = log.dir.join(format!("{program}.log"));
+    // slurm-ec2 has no log; what it says is of slurm_resume's.
+    let writer = if ends_instances(program) { program } else { "slurm_resume" };
+    let usual = dir.unwrap_or(&log.dir).join(format!("{writer}.log"));
     let read = fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| logging::read(&text));
     match read {
         Ok(logging::Logging { file, level, events }) => {
@@ -192,6 +214,11 @@ fn log(program: &str, keys: &Keys<'_>, log: &mut LogSettings, warnings: &mut Vec
             warnings.push(format!("logging_config {} is not used: {why}; the log is {}", path.display(), usual.display()));
         }
     }
+}
+
+/// Is there certainly no such file?
+fn is_missing(path: &Path) -> bool {
+    fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Where a JSON file is: in a copy of the folder perhaps beside the file that names it.

@@ -19,8 +19,8 @@ use crate::slurm::version::Version;
 /// Reports on all of it; exit status 78 when slurm.conf lacks what power saving needs, or when the programs could not work here.
 pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
     let file = settings.path.display();
-    for warning in &settings.warnings {
-        startup::complain(super::PROGRAM, &format!("{file}: {warning}"));
+    for warning in settings.placed_warnings() {
+        startup::complain(super::PROGRAM, &warning);
     }
     let broken = settings.broken();
     for why in &broken {
@@ -39,6 +39,7 @@ pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
         // Elsewhere a configuration may be looked at all the same.
         Err(ConfError::Read { path: missing, source }) if missing == path && source.kind() == io::ErrorKind::NotFound => {
             startup::say(&format!("slurm.conf not checked, and this machine neither: cannot read {}: {source}", path.display()));
+            // Of a head node this is no small thing, of a copy of its files it is.
             return own;
         }
         Err(error) => {

@@ -17,12 +17,15 @@ use crate::programs::{resume, startup};
 /// Through this, ParallelCluster's user becomes root for scontrol (aws-facts B.1).
 const SUDO: &str = "/usr/bin/sudo";
 
+/// Of slurm_resume, in ParallelCluster's folder.
+const RESUME_CONF: &str = "parallelcluster_slurm_resume.conf";
+
 /// Whose files they are.
 #[derive(Debug, Subcommand)]
 pub(super) enum From {
     /// The files of a ParallelCluster head node
     Parallelcluster {
-        /// Folder with parallelcluster_slurm_resume.conf; JSON files that are not where that says are looked for here too
+        /// Folder with parallelcluster_slurm_resume.conf, or that file; JSON files that are not where that says are looked for here too
         #[arg(value_name = "DIR", default_value = PLUGIN_DIR)]
         dir: PathBuf,
     },
@@ -84,9 +87,25 @@ impl Imported {
     }
 }
 
-fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String>> {
+/// The folder, and slurm_resume's file in it. `given` is the folder or a file of it. Errors: there is no such file.
+fn located(given: &Path) -> Result<(&Path, PathBuf), String> {
+    let is_file = given.is_file();
+    let parent = given.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = if is_file { parent } else { given };
+    // A file with a name of its own is meant itself.
+    let is_renamed = is_file && given.file_name().is_some_and(|name| !name.to_string_lossy().starts_with("parallelcluster_"));
+    let path = if is_renamed { given.to_owned() } else { dir.join(RESUME_CONF) };
+    // A folder that cannot be entered is told of by the reading.
+    match path.try_exists() {
+        Ok(false) => Err(format!("{} holds no {RESUME_CONF}; name the folder that does", dir.display())),
+        _ => Ok((dir, path)),
+    }
+}
+
+fn parallelcluster(given: &Path, env: &Environment) -> Result<Imported, Vec<String>> {
+    let (dir, path) = located(given).map_err(|why| vec![why])?;
     let place = Place {
-        path: dir.join("parallelcluster_slurm_resume.conf"),
+        path,
         slurm_bin_dir: env.slurm_bin_dir.clone(),
         // What the importing person has set or has at home need not hold for the programs.
         ca_bundle: None,
@@ -101,7 +120,7 @@ fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String
     if !broken.is_empty() {
         return Err(broken);
     }
-    let mut notes: Vec<String> = settings.warnings.iter().map(|warning| format!("{}: {warning}", place.path.display())).collect();
+    let mut notes: Vec<String> = settings.placed_warnings().collect();
     let usual = settings.log.dir.join(format!("{}.log", resume::PROGRAM));
     if let Some(log) = settings.log.file.as_ref().filter(|log| **log != usual) {
         notes.push(format!("slurm_resume's log will be {} instead of {}", usual.display(), log.display()));
@@ -109,7 +128,7 @@ fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String
     if settings.log.events != EventsFile::Usual {
         notes.push("slurm_resume.events will be beside the log, whatever logging_config says of the events".to_owned());
     }
-    notes.push(format!("{} has to be there, writable for the user who runs the programs", settings.state_dir.display()));
+    notes.push(state_dir(&settings));
     notes.extend(of_suspend(&place, &settings));
     if let Some(bundle) = env.ca_bundle.as_ref().filter(|bundle| settings.aws.ca_bundle.as_ref() != Some(*bundle)) {
         let text =
@@ -118,6 +137,10 @@ fn parallelcluster(dir: &Path, env: &Environment) -> Result<Imported, Vec<String
     }
     let comments = vec![format!("From {} and the files that it names.", place.path.display())];
     Ok(Imported { settings, comments, notes })
+}
+
+fn state_dir(settings: &Settings) -> String {
+    format!("{} has to be there, writable for the user who runs the programs", settings.state_dir.display())
 }
 
 /// The heartbeat of slurm_suspend's own file, where it is another one: a TOML file has one for all programs.
@@ -155,5 +178,7 @@ fn plugin(config: &Path, partitions: &Path, cluster: Option<&str>) -> Result<Imp
     let plugin = aws_plugin::read((config, &config_text), (partitions, &partitions_text), cluster)?;
     let mut comments = vec![format!("From {} and {}.", config.display(), partitions.display()), String::new()];
     comments.extend(plugin.slurm_conf);
-    Ok(Imported { settings: plugin.settings, comments, notes: plugin.notes })
+    let mut notes = plugin.notes;
+    notes.push(state_dir(&plugin.settings));
+    Ok(Imported { settings: plugin.settings, comments, notes })
 }

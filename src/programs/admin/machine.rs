@@ -15,13 +15,10 @@ use crate::aws::http;
 use crate::clock;
 use crate::config::settings::{ParallelCluster, Settings, StoreKind};
 use crate::error::chain;
-use crate::programs::startup;
+use crate::programs::startup::{self, PARALLELCLUSTER_USER};
 use crate::slurm::conf::SlurmConf;
 use crate::store::file::FileStore;
 use crate::store::heartbeat;
-
-/// On a ParallelCluster head node slurmctld's wrappers run the programs as this user (aws-facts B.1).
-const PARALLELCLUSTER_USER: &str = "pcluster-admin";
 
 /// The longest the heartbeat is waited for: it is on NFS, which may hang for ever.
 const HEARTBEAT_WAIT: Duration = Duration::from_secs(10);

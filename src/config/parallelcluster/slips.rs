@@ -1,0 +1,169 @@
+//! Names that are nearly right: an INI file in, a warning for each section and key that nobody reads out; and the text of a file that
+//! is neither TOML nor ParallelCluster's.
+
+use std::path::Path;
+
+use super::keys::File;
+use super::{OURS, RESUME, SECTIONS, SUSPEND};
+use crate::config::cite::{Mistake, Source};
+use crate::config::file;
+use crate::config::words::nearest;
+
+/// The package's keys (aws-facts B.3, B.4).
+const RESUME_KEYS: [&str; 24] = [
+    "assign_node_max_batch_size",
+    "boto3_retry",
+    "cluster_name",
+    "clustermgtd_heartbeat_file_path",
+    "clustermgtd_timeout",
+    "create_fleet_overrides",
+    "dns_domain",
+    "dynamodb_table",
+    "fleet_config_file",
+    "head_node_hostname",
+    "head_node_private_ip",
+    "hosted_zone",
+    "instance_id",
+    "instance_info_retrieval_timeout",
+    "job_level_scaling",
+    "launch_max_batch_size",
+    "logging_config",
+    "proxy",
+    "region",
+    "run_instances_overrides",
+    "scaling_strategy",
+    "terminate_max_batch_size",
+    "update_node_address",
+    "use_private_hostname",
+];
+const SUSPEND_KEYS: [&str; 3] = ["clustermgtd_heartbeat_file_path", "clustermgtd_timeout", "logging_config"];
+
+/// The sections of our TOML file, as far as they are needed to tell one.
+const TOML_SECTIONS: [&str; 8] = ["aws", "slurm", "state", "log", "launch", "group", "publish", "parallelcluster"];
+
+/// Warnings of one file, each with its place. What is not near to a name that is read stays silent: the package ignores it, and later
+/// versions of it write more keys.
+pub(super) fn warnings(file: &File<'_>) -> Vec<String> {
+    let plain = |name: &str| name.to_lowercase().replace(['-', '_'], "");
+    let mut warnings: Vec<String> = file
+        .ini
+        .sections()
+        .filter(|name| *name != OURS && plain(name) == plain(OURS))
+        .map(|name| file.warning(file.ini.header(name), &format!("section [{name}] is not read; write [{OURS}]")))
+        .collect();
+    let text = file.source.text.to_lowercase();
+    for (section, known) in [(RESUME, RESUME_KEYS.as_slice()), (SUSPEND, SUSPEND_KEYS.as_slice())] {
+        for (key, span) in file.ini.written(section) {
+            // One that another key takes its value from is read.
+            if known.contains(&key) || text.contains(&format!("%({key})s")) {
+                continue;
+            }
+            if let Some(near) = nearest(key, known.iter().copied()) {
+                warnings.push(file.warning(span, &format!("unknown key {key} is ignored; did you mean {near}?")));
+            }
+        }
+    }
+    warnings
+}
+
+/// The one mistake of a text that is meant as INI, by the file's name or its first section, and is neither that nor TOML: what TOML
+/// says of each of its lines would help nobody.
+pub(crate) fn neither(path: &Path, text: &str) -> Option<Mistake> {
+    let lines = text.split_inclusive('\n').scan(0, |at, line| {
+        let start = *at;
+        *at += line.len();
+        Some((start, line))
+    });
+    let mut headers = lines.filter_map(|(start, line)| {
+        let begin = start + line.len() - line.trim_start_matches(['\u{feff}', ' ', '\t']).len();
+        let line = text.get(begin..start + line.len())?.trim_end();
+        line.starts_with('[').then_some((begin..begin + line.len(), line))
+    });
+    let (span, header) = headers.next().unwrap_or((0..0, ""));
+    let name = header.trim_start_matches('[').split(']').next().unwrap_or_default().trim();
+    let of_toml = TOML_SECTIONS.contains(&name.split('.').next().unwrap_or_default().trim());
+    let named_so = path.extension().is_some_and(|extension| extension == "conf") && !of_toml;
+    let begun_so = header.starts_with("[slurm_") || header.starts_with("[clusterm");
+    if !(named_so || begun_so) || file::is_toml(text) {
+        return None;
+    }
+    let [resume, suspend, daemon] = SECTIONS;
+    let mut message =
+        format!("this is neither our TOML nor ParallelCluster's INI: there is no section [{resume}], [{suspend}] or [{daemon}]");
+    let help = match nearest(name, SECTIONS).filter(|_| !name.is_empty()) {
+        Some(near) => {
+            message.push_str(&format!("; did you mean [{near}]?"));
+            ""
+        }
+        None => "name slurm-ec2's own file or ParallelCluster's",
+    };
+    Some(Source { path, text }.cite(span, message, help))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ALL: &str = include_str!("../../../tests/data/parallelcluster/parallelcluster_slurm_resume.all-options.conf");
+
+    fn of(text: &str) -> Vec<String> {
+        warnings(&File::new(Path::new("/c.conf"), text))
+    }
+
+    #[test]
+    fn the_keys_are_those_of_the_file_with_all_options() {
+        let file = File::new(Path::new("/c.conf"), ALL);
+        assert_eq!(file.ini.written(RESUME).map(|(key, _)| key).collect::<Vec<_>>(), RESUME_KEYS);
+        assert_eq!(of(ALL), Vec::<String>::new());
+    }
+
+    #[test]
+    fn our_section_written_otherwise() {
+        for name in ["slurm-ec2", "Slurm_EC2", "slurmec2", "SLURM-EC2"] {
+            let expected = format!("/c.conf:3:1: section [{name}] is not read; write [slurm_ec2]");
+            assert_eq!(of(&format!("[slurm_resume]\nregion = x\n[{name}]\nlog_dir = /x\n")), [expected]);
+        }
+        assert_eq!(of("[slurm_ec2]\n[slurm_ec3]\n[somebody]\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn keys_that_are_nearly_known_and_no_others() {
+        let text = "[slurm_resume]\nregoin = x\nnext_years_thing = 3\nBoto3-Retries: 3\ncluster = orchard\ncluster_name = %(Cluster)s\n\
+                    [slurm_suspend]\nclustermgtd_timout = 3\nregion = x\n[other]\nregoin = x\n";
+        assert_eq!(
+            of(text),
+            [
+                "/c.conf:4:1: unknown key boto3-retries is ignored; did you mean boto3_retry?",
+                "/c.conf:2:1: unknown key regoin is ignored; did you mean region?",
+                "/c.conf:8:1: unknown key clustermgtd_timout is ignored; did you mean clustermgtd_timeout?",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_of_neither_kind() {
+        let told = |path: &str, text: &str| neither(Path::new(path), text).map(|mistake| mistake.to_string());
+        let said = told("/p.conf", "# x\n  [slurm_resum]\nregion = eu-west-1\ncluster_name = hpc\n").unwrap();
+        assert_eq!(
+            said.lines().next().unwrap(),
+            "/p.conf:2:3: this is neither our TOML nor ParallelCluster's INI: there is no section [slurm_resume], \
+             [slurm_suspend] or [clustermgtd]; did you mean [slurm_resume]?"
+        );
+        let of = |path: &str, text: &str| told(path, text).unwrap_or_else(|| panic!("{text}"));
+        assert!(of("/x", "\u{feff}[clustermgd]\na = b\n").contains("did you mean [clustermgtd]?"));
+        assert!(of("/x.toml", "[slurm_suspnd]\na = b\n").contains("did you mean [slurm_suspend]?"));
+        let said = of("/etc/slurm/slurm.conf", "ClusterName=hpc\nSlurmctldHost=head\n");
+        assert!(said.starts_with("/etc/slurm/slurm.conf:1:1: ") && !said.contains("did you mean"), "{said}");
+        for (path, text) in [
+            ("/x.toml", "region = eu-west-1\n"),
+            ("/x.conf", "cluster = \"hpc\"\n"),
+            ("/x.conf", "cluster = hpc\n[slurm]\n"),
+            ("/x.conf", "cluster = hpc\n[[group]]\n"),
+            ("/x.conf", ""),
+            ("/x.toml", "[slurm_resum]\na = 1\n"),
+        ] {
+            assert_eq!(told(path, text), None, "{text}");
+        }
+    }
+}
