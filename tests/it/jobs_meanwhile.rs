@@ -48,32 +48,30 @@ fn a_dead_runs_nodes_are_no_part_of_the_present_units() {
     assert_eq!(running(&site), ["m5-1", "m5-2"], "{:?}", ran.code);
 }
 
-#[test]
-fn instances_go_to_the_job_that_still_waits() {
-    let launch = format!("{OFF}scale_by = \"job\"\nstrategy = \"greedy-all-or-nothing\"\n");
-    let mut b = Behaviour::with_capacity(vec![Capacity::limit("c5.large", "*", 2)]);
-    b.rules = vec![Rule::on("RunInstances").nth(1).hold("gate")];
-    let site = Site::with(b, &launch, TWO);
+/// Jobs c5-[1-2] and c5-[3-4], the first of them suspended while the first launch is out; what came of it.
+fn first_job_suspended(strategy: &str, capacity: u32) -> Site {
+    let launch = format!("{OFF}scale_by = \"job\"\nstrategy = \"{strategy}\"\n");
+    let mut behaviour = Behaviour::with_capacity(vec![Capacity::limit("c5.large", "*", capacity)]);
+    behaviour.rules = vec![Rule::on("RunInstances").nth(1).hold("gate")];
+    let site = Site::with(behaviour, &launch, TWO);
     let child = spawn_jobs(&site, "c5-[1-4]", &[(1, "c5-[1-2]"), (2, "c5-[3-4]")]);
     wait_held(&site, "gate");
     assert_eq!(site.run("slurm_suspend", &["c5-[1-2]"]).code, Some(0));
     site.ec2.release("gate");
     let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(running(&site), ["c5-3", "c5-4"], "{:?}", ran.code);
+    assert_eq!(ran.code, Some(0), "{}", site.log("slurm_resume"));
+    assert_eq!(running(&site), ["c5-3", "c5-4"]);
+    site
+}
+
+#[test]
+fn instances_go_to_the_job_that_still_waits() {
+    first_job_suspended("greedy-all-or-nothing", 2);
 }
 
 #[test]
 fn nothing_more_is_launched_for_a_suspended_job() {
-    let launch = format!("{OFF}scale_by = \"job\"\nstrategy = \"all-or-nothing\"\n");
-    let mut b = Behaviour::with_capacity(vec![Capacity::limit("c5.large", "*", 3)]);
-    b.rules = vec![Rule::on("RunInstances").nth(1).hold("gate")];
-    let site = Site::with(b, &launch, TWO);
-    let child = spawn_jobs(&site, "c5-[1-4]", &[(1, "c5-[1-2]"), (2, "c5-[3-4]")]);
-    wait_held(&site, "gate");
-    assert_eq!(site.run("slurm_suspend", &["c5-[1-2]"]).code, Some(0));
-    site.ec2.release("gate");
-    let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(running(&site), ["c5-3", "c5-4"], "{:?}", ran.code);
+    let site = first_job_suspended("all-or-nothing", 3);
     assert_eq!(site.ec2.instances().len(), 2);
 }
 
