@@ -60,10 +60,15 @@ const TABLE: &[(&str, ErrorClass)] = &[
 ];
 
 /// What the error asks of us.
+pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
+    class_in(TABLE, code, http_status)
+}
+
+/// What `table` (pattern → class) says of a code; `http_status` is `None` for an error inside a good answer.
 ///
 /// A 5xx means that the request arrived: unless the code says that nothing was done, its fate is unknown.
-pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
-    let known = TABLE.iter().find(|(pattern, _)| matches(pattern, code)).map(|(_, class)| *class);
+pub(crate) fn class_in(table: &[(&str, ErrorClass)], code: &str, http_status: Option<u16>) -> ErrorClass {
+    let known = table.iter().find(|(pattern, _)| matches(pattern, code)).map(|(_, class)| *class);
     match (known, http_status) {
         (Some(Transient), Some(500..=599)) => Ambiguous,
         (Some(class), _) => class,
@@ -74,7 +79,7 @@ pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
 }
 
 /// Does the code match a row of a table? `*` at the end or the beginning stands for any text.
-pub(crate) fn matches(pattern: &str, code: &str) -> bool {
+fn matches(pattern: &str, code: &str) -> bool {
     if let Some(start) = pattern.strip_suffix('*') {
         code.starts_with(start)
     } else if let Some(end) = pattern.strip_prefix('*') {

@@ -3,6 +3,7 @@
 
 pub(crate) mod again;
 pub(crate) mod calls;
+pub(crate) mod client;
 pub(crate) mod codes;
 pub(crate) mod credentials;
 pub(crate) mod error;

@@ -6,10 +6,10 @@
 use crate::model::failure::ErrorClass;
 
 use ErrorClass::{
-    Ambiguous, Capacity, Configuration, Identity, Other, Quota, Reservation, Split, Throttled, TokenSpent, Transient, ZoneOrType,
+    Capacity, Configuration, Identity, Other, Quota, Reservation, Split, Throttled, TokenSpent, Transient, ZoneOrType,
 };
 
-use crate::aws::codes::matches;
+use crate::aws::codes::class_in;
 pub(crate) use crate::aws::codes::{NO_CREDENTIALS, UNREADABLE};
 
 /// The first row that matches counts. `*` at the end or the beginning stands for any text.
@@ -111,18 +111,8 @@ const TABLE: &[(&str, ErrorClass)] = &[
 ];
 
 /// What the error asks of us. `http_status` is `None` for an error inside a good answer (CreateFleet's list).
-///
-/// A 5xx means that the request arrived: unless the code says that nothing was done, its fate is unknown.
 pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
-    let code = bare(code);
-    let known = TABLE.iter().find(|(pattern, _)| matches(pattern, code)).map(|(_, class)| *class);
-    match (known, http_status) {
-        (Some(Transient), Some(500..=599)) => Ambiguous,
-        (Some(class), _) => class,
-        (None, Some(429)) => Throttled,
-        (None, Some(408 | 500..=599)) => Ambiguous,
-        (None, _) => Other,
-    }
+    class_in(TABLE, bare(code), http_status)
 }
 
 /// Without the side that CloudTrail and some messages put in front.
@@ -133,6 +123,7 @@ pub(crate) fn bare(code: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ErrorClass::Ambiguous;
 
     /// Every code that EC2's documentation names and that a launch, a look or a termination can meet.
     const KNOWN: &[(ErrorClass, &str)] = &[

@@ -1,16 +1,10 @@
 //! The door itself: settings in, `Ec2` out; each method is one EC2 call in our words. Decides nothing and repeats only what
 //! is safe to repeat: the pauses of a launch that is tried again with policy are its caller's.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use aws_sdk_ec2::Client;
-use aws_sdk_ec2::config::{AppName, BehaviorVersion, Config, IdentityCache, Region, StalledStreamProtectionConfig};
+use aws_sdk_ec2::config::Builder;
 use aws_sdk_ec2::operation::RequestId;
-use aws_smithy_async::rt::sleep::TokioSleep;
 use aws_smithy_types::base64;
-use aws_smithy_types::retry::RetryConfig;
-use aws_smithy_types::timeout::TimeoutConfig;
 
 use super::answer;
 use super::codes::{self, classify};
@@ -21,9 +15,7 @@ use super::retry::OnlyOurs;
 use super::slim::Slim;
 pub(crate) use crate::aws::calls::CallCounts;
 use crate::aws::calls::Counter;
-use crate::aws::credentials::LazyCredentials;
-use crate::aws::hosts::Hosts;
-use crate::aws::http;
+use crate::aws::{client, http};
 use crate::config::settings::AwsSettings;
 use crate::model::failure::{ErrorClass, codes as own};
 use crate::model::recipe::{Api, LaunchTemplate};
@@ -31,9 +23,6 @@ use crate::model::round::{LaunchRequest, Launched};
 
 /// Ids in one CreateTags or RebootInstances call (EC2's limit is 1,000 resources).
 const IDS_PER_CALL: usize = 1000;
-
-/// The most that credentials may take: instance metadata answers in milliseconds, and has its own tries of a second.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 
 /// Bytes kept of a console's output, from its end: what EC2 itself keeps.
 const CONSOLE_TAIL: usize = 64 * 1024;
@@ -68,30 +57,11 @@ impl Ec2 {
     pub(crate) async fn connect(aws: &AwsSettings, region: &str) -> Result<Self, Ec2Error> {
         http::check(aws, "endpoint_url", aws.endpoint_url.as_deref())
             .map_err(|why| Ec2Error::new("connect", own::CONFIGURATION, ErrorClass::Configuration, why))?;
-        let region = Region::new(region.to_owned());
-        let hosts = Hosts::system();
         let counter = Counter::default();
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(aws.connect_timeout)
-            .operation_attempt_timeout(aws.attempt_timeout)
-            .operation_timeout(aws.operation_timeout)
-            .build();
-        let mut builder = Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(region.clone())
-            .credentials_provider(LazyCredentials::shared(Arc::new(aws.clone()), region, hosts.clone()))
-            .http_client(http::for_service(aws, aws.endpoint_url.as_deref(), &hosts))
-            .sleep_impl(TokioSleep::new())
-            .retry_config(RetryConfig::standard().with_max_attempts(aws.attempts.max(1)))
+        let builder = Builder::from(&client::shared(aws, region, aws.endpoint_url.as_deref()))
             .retry_classifier(OnlyOurs)
-            .timeout_config(timeouts)
-            // The timeout of a try covers a stalled answer.
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-            .identity_cache(IdentityCache::lazy().load_timeout(CREDENTIALS_WAIT).build())
             .interceptor(counter.clone())
             .interceptor(Slim);
-        builder.set_app_name(AppName::new("slurm-ec2").ok());
-        builder.set_endpoint_url(aws.endpoint_url.clone());
         Ok(Self { client: Client::from_conf(builder.build()), counter })
     }
 
