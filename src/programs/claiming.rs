@@ -139,7 +139,7 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
             if context.settings.run.scale_by == ScaleBy::Job && jobs.is_some() {
                 wanted.add_outside(node, context.settings.groups.first(), failure.clone());
             }
-            claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
+            claimed.failed.push(Failed { node: node.clone(), group: None, failure });
             continue;
         };
         let entry = mapping.nodes.get(node);
@@ -202,7 +202,7 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
             Some(known) => others.add(node, known, *requested, backoffs.get(&known.name), &mut claimed),
             None => {
                 let failure = telling::unknown_node(&context.settings, node);
-                claimed.failed.push(Failed { node: node.clone(), group: None, failure, resting: false });
+                claimed.failed.push(Failed { node: node.clone(), group: None, failure });
             }
         }
     }

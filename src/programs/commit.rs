@@ -58,7 +58,7 @@ impl Writer<'_> {
         };
         let group = group.unwrap_or(&entry.group).to_owned();
         mapping.nodes.remove(node);
-        step.failed.push(Failed { node: node.to_owned(), group: Some(group), failure: failure.clone(), resting: false });
+        step.failed.push(Failed { node: node.to_owned(), group: Some(group), failure: failure.clone() });
     }
 
     fn release(
@@ -156,7 +156,7 @@ impl Writer<'_> {
         if mapping.nodes.get(node).is_some_and(|entry| entry.instance_id.as_ref() == Some(&instance.id)) {
             let entry = recovery::take_down(mapping, node, self.now, "the node could not be told");
             let group = entry.map(|entry| entry.group);
-            step.failed.push(Failed { node: node.to_owned(), group, failure: failure.clone(), resting: false });
+            step.failed.push(Failed { node: node.to_owned(), group, failure: failure.clone() });
             step.condemned = true;
         }
     }

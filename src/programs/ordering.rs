@@ -6,7 +6,7 @@ use super::claiming::Claimed;
 use super::decision::{Decision, OrderId};
 use super::launching::Work;
 use super::telling::{self, Failed};
-use crate::model::failure::{Backoff, Failure};
+use crate::model::failure::{Backoff, ErrorClass, Failure};
 use crate::model::policy::{RunPolicy, ScaleBy};
 use crate::model::recipe::Group;
 use crate::model::time::Timestamp;
@@ -48,7 +48,7 @@ impl<'a> Wishes<'a> {
         let refused = match backoff {
             Some(backoff) if self.scale_by == ScaleBy::Batch => {
                 let failure = telling::backoff_failure(backoff);
-                claimed.failed.push(Failed { node: node.to_owned(), group: Some(group.name.clone()), failure, resting: true });
+                claimed.failed.push(Failed { node: node.to_owned(), group: Some(group.name.clone()), failure });
                 return;
             }
             Some(backoff) => Some(telling::backoff_failure(backoff)),
@@ -59,11 +59,15 @@ impl<'a> Wishes<'a> {
     }
 
     /// A node outside every group, which `failure` has been given to: its job, where that must be whole, is not begun. `any` group
-    /// stands in, since nothing is ordered for the node.
+    /// stands in, since nothing is ordered for the node; it is not to blame, and earns no back-off.
     pub(super) fn add_outside(&mut self, node: &str, any: Option<&'a Group>, failure: Failure) {
         if let Some(group) = any {
             self.outside.insert(node.to_owned());
-            self.nodes.push(Wanted { node: node.to_owned(), group, refused: Some(failure) });
+            self.nodes.push(Wanted {
+                node: node.to_owned(),
+                group,
+                refused: Some(Failure { class: ErrorClass::Other, ..failure }),
+            });
         }
     }
 
@@ -86,7 +90,7 @@ impl<'a> Wishes<'a> {
             if outside.contains(&node) {
                 continue;
             }
-            claimed.failed.push(Failed { node, group, failure, resting: true });
+            claimed.failed.push(Failed { node, group, failure });
         }
         open.retain(|node, _| !outside.contains(node));
         if open.is_empty() {

@@ -152,7 +152,7 @@ impl Run {
                 }
                 let failed = reboot.into_iter().map(|(node, _)| {
                     let group = self.context.settings.group_of(&node).map(|group| group.name.clone());
-                    Failed { node, group, failure: failure.clone(), resting: false }
+                    Failed { node, group, failure: failure.clone() }
                 });
                 let failed: Vec<_> = failed.collect();
                 self.fail(failed);

@@ -23,8 +23,6 @@ pub(crate) struct Failed {
     /// `None` for a node outside every group.
     pub(crate) group: Option<String>,
     pub(crate) failure: Failure,
-    /// EC2 was not asked: the group rests because of an earlier failure.
-    pub(crate) resting: bool,
 }
 
 /// When scontrol does not tell its version, the oldest supported one is assumed: its updates work everywhere.
@@ -128,8 +126,8 @@ fn backoff_time(context: &Context, failed: &Failed) -> Option<Duration> {
 }
 
 fn note_backoff(context: &Context, failed: &Failed, daemon: bool) {
-    // Refused by a back-off: it must not prolong itself. With a daemon the back-off is its work.
-    if daemon || failed.resting {
+    // With a daemon the back-off is its work.
+    if daemon {
         return;
     }
     let (Some(group), Some(kind), Some(time)) =
@@ -149,7 +147,7 @@ fn note_backoff(context: &Context, failed: &Failed, daemon: bool) {
     }
 }
 
-/// The failure of a node whose group is in back-off.
+/// The failure of a node whose group is in back-off; of no class that earns one, or the rest would prolong itself.
 pub(crate) fn backoff_failure(backoff: &Backoff) -> Failure {
     Failure {
         code: backoff.code.clone(),

@@ -148,6 +148,7 @@ fn b51_a_job_with_a_node_outside_every_group_does_not_start_half() {
     let site = Site::with(Behaviour::default(), &launch, TWO);
     let ran = site.resume("c5-[1-2],zz-1", &file(&[(1, "c5-[1-2],zz-1")]));
     assert!(running(&site).is_empty(), "half: {:?} {:?}", running(&site), ran.code);
+    assert!(!site.path("state/backoff.json").exists(), "no group is to blame");
 }
 
 #[test]
