@@ -19,6 +19,7 @@ mod reader;
 mod recipe;
 pub(crate) mod render;
 mod sections;
+mod sections_daemons;
 mod sections_launch;
 mod sections_publish;
 pub(crate) mod settings;

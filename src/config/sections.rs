@@ -4,6 +4,7 @@
 //!
 //! Never looks at anything but the document.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::reader::{NONE, REQUIRED, Reader, Section};
 use super::settings::{
     AwsSettings, EventsFile, LogFormat, LogSettings, NodeAddress, PublishSettings, Settings, SlurmSettings, StoreKind,
 };
-use super::{sections_launch, sections_publish};
+use super::{sections_daemons, sections_launch, sections_publish};
 use crate::model::hostlist;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -63,7 +64,11 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
         store,
         publish,
         parallelcluster,
+        clustermgtd: sections_daemons::clustermgtd(),
+        fleet: sections_daemons::fleet(),
+        computemgtd: sections_daemons::computemgtd(),
         groups,
+        static_nodes: BTreeSet::new(),
         node_group,
         warnings: Vec::new(),
     }

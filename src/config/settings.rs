@@ -1,11 +1,11 @@
 //! The configuration as meant: what `file.rs` makes of the TOML, and `parallelcluster/` of ParallelCluster's files. After this nothing is checked again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::queues::QueueIndex;
-use crate::model::policy::RunPolicy;
+use crate::model::policy::{RunPolicy, Upkeep};
 use crate::model::recipe::Group;
 
 #[derive(Debug, Clone)]
@@ -25,7 +25,12 @@ pub(crate) struct Settings {
     pub(crate) publish: PublishSettings,
     /// Beside ParallelCluster's own daemons, by its rules.
     pub(crate) parallelcluster: Option<ParallelCluster>,
+    pub(crate) clustermgtd: ClustermgtdSettings,
+    pub(crate) fleet: FleetSettings,
+    pub(crate) computemgtd: ComputemgtdSettings,
     pub(crate) groups: Vec<Group>,
+    /// Nodes that clustermgtd keeps up all the time, where the configuration lists them; ParallelCluster's names say it themselves.
+    pub(crate) static_nodes: BTreeSet<String>,
     /// Node name → index into `groups`. Filled for every configured node.
     pub(crate) node_group: NodeIndex,
     /// What is odd in the files and stops nothing; for the log.
@@ -36,6 +41,14 @@ impl Settings {
     /// The group a node belongs to; `None` for a node outside every group.
     pub(crate) fn group_of(&self, node: &str) -> Option<&Group> {
         self.node_group.get(node).map(|index| &self.groups[index])
+    }
+
+    /// Is this node to be up all the time?
+    pub(crate) fn is_static(&self, node: &str) -> bool {
+        match &self.node_group {
+            NodeIndex::Names(_) => self.static_nodes.contains(node),
+            NodeIndex::Queues(queues) => queues.is_static(node),
+        }
     }
 
     /// The warnings for people, who did not name the file just before: each begins with it.
@@ -228,4 +241,67 @@ impl LogSettings {
             EventsFile::Off => None,
         }
     }
+}
+
+/// `[clustermgtd]`
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ClustermgtdSettings {
+    /// From the beginning of one pass to that of the next.
+    pub(crate) loop_time: Duration,
+    /// The file whose writing says that the daemon lives. Standalone `heartbeat` in the state folder, and besides it where compute nodes
+    /// can read it, if they are to (`[clustermgtd] heartbeat`).
+    pub(crate) heartbeat: Option<PathBuf>,
+    /// One question to scontrol about all nodes.
+    pub(crate) show_timeout: Duration,
+    /// Names of the partitions that are looked after; empty = those that the configuration's nodes alone are in.
+    pub(crate) partitions: Vec<String>,
+    pub(crate) upkeep: Upkeep,
+}
+
+/// `[fleet]`: where the compute fleet's status is, and how its starts and stops go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FleetSettings {
+    pub(crate) store: FleetStore,
+    /// Between two looks at the status.
+    pub(crate) poll: Duration,
+    /// The longest that a stop waits for nodes and instances to be gone, or a start for partitions.
+    pub(crate) timeout: Duration,
+    /// ParallelCluster's `computefleet-status.json`, written when a transition begins.
+    pub(crate) status_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FleetStore {
+    /// `fleet-status.json` in the state folder.
+    File,
+    /// Item `COMPUTE_FLEET` of ParallelCluster's status table (aws-facts B.13).
+    Table { table: String },
+}
+
+/// `[computemgtd]`, on a compute node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ComputemgtdSettings {
+    pub(crate) loop_time: Duration,
+    /// Where clustermgtd's heartbeat can be read, mostly on NFS.
+    pub(crate) heartbeat: Option<PathBuf>,
+    /// A heartbeat whose content has not changed for as long is stale (`clustermgtd_timeout`).
+    pub(crate) heartbeat_timeout: Duration,
+    /// Never shut down (`disable_computemgtd_actions`).
+    pub(crate) disabled: bool,
+    /// Holds the node's name (`slurm_nodename_file`).
+    pub(crate) node_name_file: PathBuf,
+    /// Run with `-h now`: `/sbin/shutdown`.
+    pub(crate) shutdown: PathBuf,
+    /// Instance metadata, for tests; else EC2's own address.
+    pub(crate) metadata_endpoint: Option<String>,
+    /// Between two looks for a spot notice.
+    pub(crate) spot_poll: Duration,
+    /// Run once at a spot notice, with the notice as arguments.
+    pub(crate) spot_hook: Option<PathBuf>,
+    /// Drain on a rebalance recommendation too, instead of only logging it.
+    pub(crate) drain_on_rebalance: bool,
+    /// The longest that `slurm-ec2 node-name` waits for the name.
+    pub(crate) node_name_timeout: Duration,
+    /// The mapping on a folder that compute nodes can read, for `node-name`.
+    pub(crate) shared_mapping: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! How launches are made: the values of `[launch]`, which a group may override.
+//! How launches are made (the values of `[launch]`, which a group may override) and how clustermgtd looks after the cluster.
 
 use std::time::Duration;
 
@@ -88,4 +88,44 @@ pub(crate) struct RunPolicy {
     pub(crate) daemon: Daemon,
     /// Time a created instance gets to show its private address.
     pub(crate) address_timeout: Duration,
+}
+
+/// What clustermgtd repairs, and after how long: the values of `[clustermgtd]`, by ParallelCluster's names where it has one (aws-facts B.5).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Upkeep {
+    /// Nothing is looked after; the heartbeat is written all the same (`disable_all_cluster_management`).
+    pub(crate) disabled: bool,
+    /// A drained node without a job counts as unhealthy.
+    pub(crate) terminate_drain_nodes: bool,
+    /// A node that is down counts as unhealthy.
+    pub(crate) terminate_down_nodes: bool,
+    /// An instance that stands behind no node goes at this age (`orphaned_instance_timeout`).
+    pub(crate) orphan_timeout: Duration,
+    /// A mapped instance that EC2 does not show at all is believed gone at this age.
+    pub(crate) missing_grace: Duration,
+    /// Passes in which an instance may be missing besides (`ec2_instance_missing_max_count`).
+    pub(crate) missing_max_count: u32,
+    /// A static node that is being replaced must be up by then (`node_replacement_timeout`).
+    pub(crate) replacement_timeout: Duration,
+    /// Look at EC2's status checks.
+    pub(crate) check_instances: bool,
+    /// Look at EC2's scheduled events.
+    pub(crate) check_events: bool,
+    /// A status check must fail for as long (`health_check_timeout`).
+    pub(crate) check_timeout: Duration,
+    /// Failing checks do not count so long after slurmd started (`health_check_timeout_after_slurmdstarttime`).
+    pub(crate) check_grace: Duration,
+    /// Boot failures of a queue after which it is set inactive (`protected_failure_count`); `None` = never.
+    pub(crate) protected_count: Option<u64>,
+    /// How long a resource rests after a shortage (`insufficient_capacity_timeout`), where ParallelCluster's files say it; standalone the
+    /// groups' own `[launch] backoff` counts. `Some(0)` = shortages are not handled apart.
+    pub(crate) shortage_timeout: Option<Duration>,
+    /// Make Slurm reservations for Capacity Blocks that are not active.
+    pub(crate) manage_blocks: bool,
+    /// Read the consoles of instances that failed to boot.
+    pub(crate) consoles: bool,
+    /// Consoles read in one pass; `None` = all.
+    pub(crate) consoles_most: Option<usize>,
+    /// An instance's console is read so long after its failure, when the end of it is there.
+    pub(crate) console_wait: Duration,
 }

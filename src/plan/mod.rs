@@ -9,6 +9,7 @@
 pub(crate) mod assign;
 pub(crate) mod claim;
 pub(crate) mod launch;
+pub(crate) mod reconcile;
 pub(crate) mod recover;
 pub(crate) mod requeue;
 pub(crate) mod scaling;

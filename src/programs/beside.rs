@@ -22,7 +22,7 @@ use crate::model::failure::Failure;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::mapping::NodeState;
-use crate::slurm::show::{SlurmNode, State};
+use crate::model::node::{SlurmNode, State};
 use crate::slurm::update;
 use crate::store::heartbeat;
 

@@ -8,7 +8,7 @@ use super::survey;
 use crate::clock;
 use crate::error::chain;
 use crate::model::instance::{Instance, tag};
-use crate::slurm::show::SlurmNode;
+use crate::model::node::SlurmNode;
 
 /// `true` = entries were made. An error means that nothing may be launched: without EC2's and Slurm's answers a node could get a
 /// second instance.

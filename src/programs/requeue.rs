@@ -11,9 +11,9 @@ use super::telling::list;
 use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
+use crate::model::node::{Base, SlurmNode};
 use crate::plan::requeue::{Candidate, Verdict, Waiting, judge};
 use crate::slurm::jobs::SlurmJob;
-use crate::slurm::show::{Base, SlurmNode};
 
 /// How long a job is waited for that Slurm has not requeued yet, and the pause between two looks.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -13,8 +13,8 @@ use super::exit::Exit;
 use super::suspend::{free, publish_rest};
 use super::{release, startup, survey, telling, timed_out, unmapped, unusable};
 use crate::model::hostlist;
+use crate::model::node::SlurmNode;
 use crate::slurm::scontrol::Scontrol;
-use crate::slurm::show::SlurmNode;
 use crate::slurm::update;
 
 const PROGRAM: &str = "slurm_resume_fail";

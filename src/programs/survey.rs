@@ -10,10 +10,10 @@ use crate::ec2::error::Ec2Error;
 use crate::error::chain;
 use crate::model::instance::{Instance, tag};
 use crate::model::mapping::{Mapping, NodeEntry, NodeState};
+use crate::model::node::SlurmNode;
 use crate::model::time::Timestamp;
 use crate::plan::claim::{InstanceView, SlurmView};
 use crate::plan::recover::{DeadBatch, Key, Wanted};
-use crate::slurm::show::SlurmNode;
 use crate::store::error::StoreError;
 use crate::store::launch_record::{DeadRecord, RecordState};
 

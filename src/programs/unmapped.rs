@@ -15,7 +15,7 @@ use crate::clock;
 use crate::error::chain;
 use crate::model::instance::{Instance, tag};
 use crate::model::mapping::NodeState;
-use crate::slurm::show::SlurmNode;
+use crate::model::node::SlurmNode;
 
 /// Condemns what is found behind the nodes that were freed without an instance, and every further instance that carries the name of one of
 /// `nodes`; beside ParallelCluster also what stands behind the others instead of, or besides, the mapped one. Returns node and instance of

@@ -17,10 +17,11 @@ use nix::unistd::AccessFlags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::sync::OnceCell;
 
-use super::show::{self, SlurmNode};
+use super::show;
 use super::sudo::{self, Sudo};
 use super::update::Call;
 use super::version::Version;
+use crate::model::node::SlurmNode;
 use crate::zone::Zone;
 
 /// Bytes of output that are kept. 65,536 nodes (Slurm's limit) at 1 KB are 64 MiB.

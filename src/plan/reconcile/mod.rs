@@ -1,0 +1,217 @@
+//! clustermgtd's decision: one [`Snapshot`] of Slurm, EC2, the mapping and the launch records, and what is remembered of earlier
+//! passes, in; actions with their reasons and the new memory out. No clock, no I/O, no second look.
+//!
+//! Where a snapshot is not whole there is no snapshot: the program then does nothing that destroys. Every action is checked again
+//! by the program just before it is done (`programs/clustermgtd/perform.rs`), so that a node that changed since is left alone.
+//!
+//! Properties, checked by `properties.rs` on a model of the world: applying the actions and deciding again reaches "nothing to do" ·
+//! an instance that backs a healthy node with a job is never terminated · a healthy world yields no action.
+
+mod action;
+mod blocks;
+mod facts;
+mod forgotten;
+mod health;
+mod inactive;
+mod memory;
+mod orphans;
+mod policy;
+mod protected;
+mod report;
+mod shortage;
+mod state;
+mod statics;
+mod stuck;
+mod sync;
+mod unhealthy;
+
+#[cfg(test)]
+mod test_support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use action::{Action, Order, ReservationOrder, What};
+pub(crate) use facts::Facts;
+pub(crate) use memory::Memory;
+pub(crate) use policy::{GroupView, Policy, SuspendRules};
+pub(crate) use report::{Level, Note, Report};
+
+use crate::model::cluster::{Ailment, CapacityBlock, Partition, Reservation};
+use crate::model::fleet::FleetStatus;
+use crate::model::instance::Instance;
+use crate::model::mapping::Mapping;
+use crate::model::node::SlurmNode;
+use crate::model::time::Timestamp;
+
+/// The world at one moment, whole. EC2 was asked first, then mapping and records together, then Slurm: so what Slurm shows is the
+/// newest, and an instance that EC2 did not show yet is never taken for one that is gone because of the order.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) now: Timestamp,
+    pub(crate) fleet: FleetStatus,
+    /// Every node that Slurm shows, configured or not (a node that is not ours may hold an instance that is).
+    pub(crate) nodes: BTreeMap<String, Member>,
+    pub(crate) partitions: BTreeMap<String, Partition>,
+    pub(crate) reservations: Vec<Reservation>,
+    /// Instances that are ours by tag and live, and those that the mapping or Slurm names, in whatever state EC2 shows them.
+    pub(crate) instances: BTreeMap<String, Instance>,
+    pub(crate) mapping: Mapping,
+    /// The mapping was missing and has just been rebuilt: nothing is terminated in this pass.
+    pub(crate) rebuilt: bool,
+    /// Launch ids of launch records that are there, whether at work or still to be recovered: they answer for their instances.
+    pub(crate) launches: BTreeSet<String>,
+    /// Launch ids whose run is at work now: their claims are theirs.
+    pub(crate) live: BTreeSet<String>,
+    /// By instance id; only what is wrong.
+    pub(crate) ailments: BTreeMap<String, Vec<Ailment>>,
+    /// Capacity reservations of the configuration by id; one that EC2 does not know is absent. `None`: EC2 was not asked in this pass.
+    pub(crate) blocks: Option<BTreeMap<String, CapacityBlock>>,
+    /// Boot failures that slurm_resume_fail and slurm_suspend have noted: node and time.
+    pub(crate) boot_failures: Vec<(String, Timestamp)>,
+}
+
+/// A node as Slurm shows it, and its place in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) slurm: SlurmNode,
+    /// Index into [`Policy::groups`]; `None` = not ours: never updated.
+    pub(crate) group: Option<usize>,
+    /// To be kept up all the time.
+    pub(crate) is_static: bool,
+}
+
+/// What a pass comes to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Decision {
+    /// In the order in which they are to be done, as far as they depend on each other.
+    pub(crate) actions: Vec<Action>,
+    pub(crate) memory: Memory,
+    /// For the log: what changed, once.
+    pub(crate) notes: Vec<Note>,
+    pub(crate) report: Report,
+}
+
+/// One pass. Each node gets the repair of the first rule that finds something to do; rules that only watch come after.
+pub(crate) fn reconcile(snapshot: &Snapshot, memory: &Memory, policy: &Policy) -> Decision {
+    let mut draft = Draft::new(snapshot, memory, policy);
+    if policy.upkeep.disabled {
+        return draft.finish();
+    }
+    if !snapshot.fleet.is_running() {
+        // Starting and stopping are somebody else's; a fleet that is stopped stays so.
+        if snapshot.fleet == FleetStatus::Stopped {
+            inactive::stopped(&mut draft);
+        }
+        return draft.finish();
+    }
+    inactive::inactive_partitions(&mut draft);
+    blocks::blocks(&mut draft);
+    health::failing_checks(&mut draft);
+    statics::statics(&mut draft);
+    sync::powering_down(&mut draft);
+    sync::gone(&mut draft);
+    shortage::shortages(&mut draft);
+    unhealthy::unhealthy(&mut draft);
+    stuck::stuck(&mut draft);
+    forgotten::forgotten(&mut draft);
+    protected::protected(&mut draft);
+    orphans::orphans(&mut draft);
+    report::watch(&mut draft);
+    draft.finish()
+}
+
+/// A decision in the making.
+pub(crate) struct Draft<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) policy: &'a Policy,
+    /// One per node of ours, in the order of names.
+    pub(crate) facts: Vec<Facts<'a>>,
+    /// What was remembered when the pass began.
+    pub(crate) before: &'a Memory,
+    pub(crate) memory: Memory,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) report: Report,
+    /// Nodes that have a repair in this pass, or are to be left alone in it: no later rule touches them.
+    handled: BTreeSet<&'a str>,
+    /// Instances that go in this pass.
+    terminated: BTreeSet<&'a str>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(snapshot: &'a Snapshot, memory: &'a Memory, policy: &'a Policy) -> Self {
+        Self {
+            snapshot,
+            policy,
+            facts: facts::of(snapshot, policy),
+            before: memory,
+            memory: memory.clone(),
+            actions: Vec::new(),
+            notes: Vec::new(),
+            report: Report::default(),
+            handled: BTreeSet::new(),
+            terminated: BTreeSet::new(),
+        }
+    }
+
+    fn finish(self) -> Decision {
+        Decision { actions: self.actions, memory: self.memory, notes: self.notes, report: self.report }
+    }
+
+    pub(crate) fn is_handled(&self, node: &str) -> bool {
+        self.handled.contains(node)
+    }
+
+    /// No later rule touches the node in this pass.
+    pub(crate) fn handle(&mut self, node: &'a str) {
+        self.handled.insert(node);
+    }
+
+    pub(crate) fn act(&mut self, what: What, why: impl Into<String>) {
+        self.actions.push(Action { what, why: why.into() });
+    }
+
+    pub(crate) fn note(&mut self, level: Level, text: impl Into<String>) {
+        self.notes.push(Note { level, text: text.into() });
+    }
+
+    /// Terminates an instance once, frees the node behind it if it is mapped to it. Never in the pass that rebuilt the mapping.
+    pub(crate) fn terminate(&mut self, instance: &'a str, node: Option<&'a str>, why: &str) {
+        if self.snapshot.rebuilt || !self.terminated.insert(instance) {
+            return;
+        }
+        self.act(What::Terminate { instance: instance.to_owned(), node: node.map(str::to_owned) }, why);
+    }
+
+    /// Does this instance go in this pass already?
+    pub(crate) fn is_terminated(&self, instance: &str) -> bool {
+        self.terminated.contains(instance)
+    }
+
+    /// The way back of a node that cannot go on: down with the reason (its jobs are requeued), its instance terminated and its entry
+    /// freed, then powered down, which ends in `idle~` with the node's own address (slurm-facts E: works from every state and in
+    /// every version, also where slurmd is dead and `power_down_force` alone would wait for it).
+    pub(crate) fn take_down(&mut self, index: usize, reason: &str, why: &str) {
+        let (name, backing, has_entry, is_down) = {
+            let facts = &self.facts[index];
+            (
+                facts.name,
+                facts.backing.instance().map(|instance| instance.id.as_str()),
+                facts.entry.is_some(),
+                facts.node.state.is_down(),
+            )
+        };
+        self.handle(name);
+        let node = name.to_owned();
+        if !is_down {
+            self.act(What::Node { node: node.clone(), order: Order::Down, reason: Some(reason.to_owned()) }, why);
+        }
+        match backing {
+            Some(id) => self.terminate(id, Some(name), why),
+            None if has_entry => self.act(What::Forget { node: node.clone() }, why),
+            None => {}
+        }
+        self.act(What::Node { node: node.clone(), order: Order::PowerDown, reason: is_down.then(|| reason.to_owned()) }, why);
+        self.act(What::Node { node, order: Order::ResetAddress, reason: None }, why);
+    }
+}

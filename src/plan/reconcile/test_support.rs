@@ -1,0 +1,1 @@
+//! Values for the tests of the decision.
