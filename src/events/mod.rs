@@ -1,6 +1,9 @@
-//! `slurm_resume.events`: one JSON object per line, as the Python package writes them, for the CloudWatch metric filters that people
-//! have on them (aws-facts B.17). Failed nodes with their codes in, lines out; the appending is here too. Keys, their order, the
-//! blanks between them and the words are the package's: filters and dashboards compare them.
+//! `slurm_resume.events` and `clustermgtd.events`: one JSON object per line, as the Python package writes them, for the CloudWatch metric
+//! filters that people have on them (aws-facts B.17). Here what all events share, and the failed launches: failed nodes with their codes in,
+//! lines out; the appending is here too. Keys, their order, the blanks between them and the words are the package's: filters and dashboards
+//! compare them. `pass.rs` has clustermgtd's own.
+
+pub(crate) mod pass;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -11,15 +14,24 @@ use std::path::Path;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
+use crate::model::ec2_codes;
 use crate::model::hostlist;
 use crate::model::time::Timestamp;
 
 /// Nodes that one event names at most; its count is the true one.
 const NODES: usize = 100;
 
+/// Who writes: the package's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Component {
+    Resume,
+    Clustermgtd,
+}
+
 /// What all events of a run have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a> {
+    pub(crate) component: Component,
     pub(crate) cluster: &'a str,
     /// The head node's own instance.
     pub(crate) instance_id: &'a str,
@@ -35,25 +47,12 @@ pub(crate) struct FailedNode<'a> {
     pub(crate) code: &'a str,
 }
 
-/// Codes that count as a lack of capacity.
-const ICE: [&str; 9] = [
-    "InsufficientInstanceCapacity",
-    "InsufficientHostCapacity",
-    "InsufficientReservedInstanceCapacity",
-    "MaxSpotInstanceCountExceeded",
-    "Unsupported",
-    "SpotMaxPriceTooLow",
-    "UnfulfillableCapacity",
-    "InsufficientCapacity",
-    "LimitedInstanceCapacity",
-];
-
 /// The words for kinds of failure, in the order in which their events are written.
 const TYPES: [&str; 5] = ["ice-failures", "vcpu-limit-failures", "volume-limit-failures", "iam-policy-errors", "other-failures"];
 
 fn failure_type(code: &str) -> &'static str {
     match code {
-        _ if ICE.contains(&code) => "ice-failures",
+        _ if ec2_codes::is_ice(code) => "ice-failures",
         "VcpuLimitExceeded" => "vcpu-limit-failures",
         "VolumeLimitExceeded" | "InsufficientVolumeCapacity" => "volume-limit-failures",
         "UnauthorizedOperation" => "iam-policy-errors",
@@ -63,7 +62,7 @@ fn failure_type(code: &str) -> &'static str {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Event<'a> {
+struct Event<'a, D> {
     datetime: String,
     version: u8,
     scheduler: &'static str,
@@ -74,7 +73,29 @@ struct Event<'a> {
     instance_id: &'a str,
     event_type: &'static str,
     message: &'static str,
-    detail: Detail<'a>,
+    detail: D,
+}
+
+impl Source<'_> {
+    /// One event as a line.
+    fn event<D: Serialize>(&self, level: &'static str, event_type: &'static str, message: &'static str, detail: D) -> String {
+        line(&Event {
+            datetime: datetime(self.at),
+            version: 0,
+            scheduler: "slurm",
+            cluster_name: self.cluster,
+            node_role: "HeadNode",
+            component: match self.component {
+                Component::Resume => "slurm-resume",
+                Component::Clustermgtd => "clustermgtd",
+            },
+            level,
+            instance_id: self.instance_id,
+            event_type,
+            message,
+            detail,
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -83,6 +104,11 @@ struct Detail<'a> {
     failure_type: &'static str,
     count: usize,
     error_details: Codes<'a>,
+}
+
+#[derive(Serialize)]
+struct Node<'a> {
+    name: &'a str,
 }
 
 /// Nodes by code.
@@ -94,10 +120,6 @@ impl Serialize for Codes<'_> {
         struct Nodes<'a> {
             count: usize,
             nodes: Vec<Node<'a>>,
-        }
-        #[derive(Serialize)]
-        struct Node<'a> {
-            name: &'a str,
         }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (code, names) in &self.0 {
@@ -130,23 +152,13 @@ pub(crate) fn launch_failures(source: &Source<'_>, failed: &[FailedNode<'_>]) ->
                 continue;
             }
             let count = codes.values().map(Vec::len).sum();
-            lines.push(line(&Event {
-                datetime: datetime(source.at),
-                version: 0,
-                scheduler: "slurm",
-                cluster_name: source.cluster,
-                node_role: "HeadNode",
-                component: "slurm-resume",
-                level: "WARNING",
-                instance_id: source.instance_id,
-                event_type: "node-launch-failure-count",
-                message: if is_static {
-                    "Number of static nodes that failed to launch a backing instance"
-                } else {
-                    "Number of dynamic nodes that failed to launch a backing instance"
-                },
-                detail: Detail { failure_type: kind, count, error_details: Codes(codes) },
-            }));
+            let message = if is_static {
+                "Number of static nodes that failed to launch a backing instance"
+            } else {
+                "Number of dynamic nodes that failed to launch a backing instance"
+            };
+            let detail = Detail { failure_type: kind, count, error_details: Codes(codes) };
+            lines.push(source.event("WARNING", "node-launch-failure-count", message, detail));
         }
     }
     lines
@@ -160,7 +172,7 @@ fn datetime(at: Timestamp) -> String {
 }
 
 /// One line, with Python's blanks behind commas and colons.
-fn line(event: &Event<'_>) -> String {
+fn line<D: Serialize>(event: &Event<'_, D>) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Blanks);
     // Writing to memory and keys that are texts cannot fail.
@@ -203,11 +215,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const EXAMPLE: &str = include_str!("../tests/data/parallelcluster/event_node_launch_failure.json");
+    const EXAMPLE: &str = include_str!("../../tests/data/parallelcluster/event_node_launch_failure.json");
 
     fn source() -> Source<'static> {
         let at = "2026-03-14T15:09:26.535Z".parse().unwrap();
-        Source { cluster: "orchard", instance_id: "i-0a11e57000c0ffee1", at }
+        Source { component: Component::Resume, cluster: "orchard", instance_id: "i-0a11e57000c0ffee1", at }
     }
 
     fn dynamic<'a>(name: &'a str, code: &'a str) -> FailedNode<'a> {

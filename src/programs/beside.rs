@@ -17,7 +17,7 @@ use super::telling::{self, Failed};
 use crate::clock;
 use crate::config::settings::{NodeAddress, NodeIndex, ParallelCluster};
 use crate::error::chain;
-use crate::events::{self, FailedNode, Source};
+use crate::events::{self, Component, FailedNode, Source};
 use crate::model::failure::Failure;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
@@ -135,7 +135,8 @@ pub(super) fn note_failures(context: &Context, failed: &[Failed]) {
             FailedNode { name: &one.node, is_static, code: &one.failure.code }
         })
         .collect();
-    let source = Source { cluster: &settings.cluster, instance_id: &parallelcluster.instance_id, at: clock::now() };
+    let (component, at) = (Component::Resume, clock::now());
+    let source = Source { component, cluster: &settings.cluster, instance_id: &parallelcluster.instance_id, at };
     let Some(path) = settings.log.events_path() else { return };
     if let Err(error) = events::append(&path, &events::launch_failures(&source, &nodes)) {
         tracing::warn!("events cannot be written to {}: {error}", path.display());

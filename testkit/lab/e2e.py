@@ -12,6 +12,7 @@ from pathlib import Path
 
 import concurrent_resumes
 import crash_restart
+import daemons
 import demo
 import failing_launch
 import node_boot
@@ -32,6 +33,11 @@ SCENARIOS = {
     "concurrent-resumes": concurrent_resumes.scenario,
     "crash-restart": crash_restart.scenario,
     "slurm-user": slurm_user.scenario,
+    "daemons-gone": daemons.gone,
+    "daemons-orphan": daemons.orphan,
+    "daemons-dark": daemons.dark,
+    "daemons-static": daemons.static,
+    "daemons-fleet": daemons.fleet,
     "parallelcluster": parallelcluster.scenario,
     "parallelcluster-failures": parallelcluster.failures,
 }

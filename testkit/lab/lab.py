@@ -28,6 +28,7 @@ RELEASE = REPOSITORY / "target/x86_64-unknown-linux-gnu/release"
 SHIM = REPOSITORY / "target/lab/sysinfo_shim.so"
 NODE_BOOT = REPOSITORY / "packaging/usr/libexec/slurm-ec2/node-boot"
 PROGRAMS = ("slurm_resume", "slurm_suspend", "slurm_resume_fail")
+DAEMONS = ("clustermgtd", "clusterstatusmgtd", "slurm-ec2")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -55,8 +56,8 @@ def free_ports(count):
 
 
 class Lab:
-    """Options: `user` is SlurmUser, `launch` and `aws` are further lines of those sections of the configuration, EC2 has no
-    instances for `empty_templates`."""
+    """Options: `user` is SlurmUser, `launch` and `aws` are further lines of those sections of the configuration, `sections` are
+    further sections, EC2 has no instances for `empty_templates`. Daemons are started by the scenario (`start_daemon`)."""
 
     def __init__(
         self,
@@ -67,11 +68,13 @@ class Lab:
         boot_delay=lambda _instance: 1.0,
         launch="",
         aws="",
+        sections="",
         empty_templates=(),
         **cluster,
     ):
         self.name, self.groups, self.user = name, groups, user
-        self.launch, self.aws, self.empty_templates = launch, aws, empty_templates
+        self.launch, self.aws, self.sections, self.empty_templates = launch, aws, sections, empty_templates
+        self.daemons = {}  # name → its process
         self.cluster_options = cluster
         self.show, self.boot_delay = show, boot_delay
         self.programs_dir = Path(os.environ.get("SLURM_EC2_BIN_DIR") or RELEASE)
@@ -99,7 +102,7 @@ class Lab:
     def _require(self):
         if os.geteuid() != 0:
             raise LabError("the lab has to run as root: slurmctld and slurmd are started as on a real machine")
-        missing = [str(path) for path in (*(self.programs_dir / name for name in PROGRAMS), SHIM, NODE_BOOT) if not path.exists()]
+        missing = [str(path) for path in (*(self.programs_dir / name for name in PROGRAMS + DAEMONS), SHIM, NODE_BOOT) if not path.exists()]
         missing += [f"{name} (command)" for name in ("munged", "slurmctld", "slurmd", "scontrol") if not shutil.which(name, path=PATH)]
         if missing:
             raise LabError(f"missing: {', '.join(missing)}; `make demo` and `make test` install and build what is needed")
@@ -186,6 +189,8 @@ class Lab:
         calls = folder / "calls.log"
         calls.touch()
         os.chown(calls, owner.pw_uid, owner.pw_gid)
+        for name in DAEMONS:
+            shutil.copy(self.programs_dir / name, folder / "bin" / name)
         for name in PROGRAMS:
             shutil.copy(self.programs_dir / name, folder / "bin" / name)
             wrapper = folder / name
@@ -208,7 +213,7 @@ name = "{group.name}"
 nodes = "{group.hostlist}"
 launch_template = "{group.launch_template}"
 subnets = ["{self.cloud.subnet}"]
-"""
+{group.options}"""
             for group in self.groups
         )
         return f"""cluster = "lab"
@@ -233,7 +238,7 @@ level = "debug"
 [launch]
 # moto launches MinCount instances, whatever MaxCount says.
 strategy = "all-or-nothing"
-{self.launch}{groups}"""
+{self.launch}{self.sections}{groups}"""
 
     def _stop(self, failed):
         # Until the end nothing may interrupt the clean-up: a second Ctrl-C is for the impatient, not for the processes.
@@ -247,7 +252,7 @@ strategy = "all-or-nothing"
             for server in (self.metadata, self.door):
                 if server:
                     server.close()
-            for process in (self.slurmctld, self.cloud and self.cloud.process, self.munged):
+            for process in (*self.daemons.values(), self.slurmctld, self.cloud and self.cloud.process, self.munged):
                 processes.stop(process)
             processes.end_all()
             if self.watch:
@@ -278,6 +283,29 @@ strategy = "all-or-nothing"
         self.slurmctld.kill()
         self.slurmctld.wait()
         self.watch.say("slurmctld killed with SIGKILL")
+
+    # Daemons of ours.
+
+    def start_daemon(self, name):
+        """As systemd would, as SlurmUser; its stderr goes to log/NAME.out."""
+        owner = pwd.getpwnam(self.user)
+        environment = {**self.env, "SLURM_EC2_CONFIG": str(self.root / "etc/slurm-ec2.toml")}
+        command = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", self.root / "programs/bin" / name]
+        self.daemons[name] = processes.start(command, self.root / f"log/{name}.out", environment)
+        self.watch.say(f"{name} started")
+
+    def kill_daemon(self, name):
+        """kill -9: nothing is finished."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+        self.watch.say(f"{name} killed with SIGKILL")
+
+    def admin(self, *arguments, timeout=120, check=True):
+        """`slurm-ec2 …` as SlurmUser; its stdout."""
+        owner = pwd.getpwnam(self.user)
+        user = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
+        environment = {"SLURM_EC2_CONFIG": str(self.root / "etc/slurm-ec2.toml")}
+        return self.command([*user, self.root / "programs/bin/slurm-ec2", *arguments], timeout, check, environment)
 
     def command(self, arguments, timeout=30, check=True, env=None):
         """Runs a command in the cluster's environment; its stdout. Without `check` a failure gives ''."""

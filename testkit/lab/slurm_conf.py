@@ -22,6 +22,7 @@ class Group:
     resume_timeout: int = 0  # seconds; 0 = the cluster's
     template_exists: bool = True
     node_options: str = ""  # more of its NodeName line, as "Feature=spot Weight=10"
+    options: str = ""  # more lines of its [[group]]
 
     @property
     def nodes(self):
