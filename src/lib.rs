@@ -10,6 +10,7 @@ mod dynamodb;
 mod ec2;
 mod error;
 mod events;
+mod imds;
 mod log;
 mod model;
 mod plan;
@@ -19,4 +20,7 @@ mod slurm;
 mod store;
 mod zone;
 
-pub use programs::{admin_main, resume_fail_main, resume_main, suspend_main};
+pub use programs::{
+    admin_main, clustermgtd_main, clusterstatusmgtd_main, computemgtd_main, fleet_status_manager_main, resume_fail_main, resume_main,
+    suspend_main,
+};

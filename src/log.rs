@@ -18,12 +18,42 @@ use crate::config::settings::{LogFormat, LogSettings};
 use crate::zone::Zone;
 
 mod parallelcluster;
+mod reopening;
 
 /// Starts logging for `program`. `verbose` also writes to stderr (1 = info, 2 = debug); errors go to stderr in any case. `tz` is the
 /// value of TZ, for the format that has local times.
 pub(crate) fn start(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>) {
     let path = path(program, settings);
-    let file = open(&path);
+    let file = open(&path).map(|file| Box::new(file) as Box<dyn Write + Send>);
+    install(program, settings, verbose, tz, Target { path: &path, file, stderr: true });
+}
+
+/// Where the lines go.
+struct Target<'a> {
+    path: &'a Path,
+    file: io::Result<Box<dyn Write + Send>>,
+    /// To stderr as well.
+    stderr: bool,
+}
+
+/// As [`start`], for a program that runs for long: its log may be rotated by renaming. `to_stdout`: whoever started it keeps what it
+/// prints (supervisord on a ParallelCluster head node), so that is the log.
+pub(crate) fn start_daemon(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>, to_stdout: bool) {
+    let path = path(program, settings);
+    let file = if to_stdout {
+        Ok(Box::new(Forgiving(io::stdout())) as Box<dyn Write + Send>)
+    } else {
+        path.parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| reopening::Reopening::open(path.clone()))
+            .map(|file| Box::new(file) as Box<dyn Write + Send>)
+    };
+    // Both ends are the same file there: no line twice.
+    install(program, settings, verbose, tz, Target { path: &path, file, stderr: !to_stdout });
+}
+
+fn install(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>, target: Target<'_>) {
+    let Target { path, file, stderr } = target;
     let stderr_level = match (verbose, &file) {
         (0, Ok(_)) => Level::ERROR,
         (0, Err(_)) => settings.level,
@@ -62,7 +92,7 @@ pub(crate) fn start(program: &'static str, settings: &LogSettings, verbose: u8, 
         .event_format(Line)
         .with_ansi(false)
         .with_writer(|| Forgiving(io::stderr()))
-        .with_filter(LevelFilter::from_level(stderr_level));
+        .with_filter(if stderr { LevelFilter::from_level(stderr_level) } else { LevelFilter::OFF });
     let only_ours = tracing_subscriber::filter::filter_fn(|meta| {
         // The SDK and the HTTP stack log much at debug; theirs only from warnings up.
         meta.target().starts_with("slurm_ec2") || *meta.level() <= Level::WARN
@@ -95,6 +125,12 @@ fn open(path: &Path) -> io::Result<tracing_appender::rolling::RollingFileAppende
         .filename_prefix(name)
         .build(folder)
         .map_err(io::Error::other)
+}
+
+/// Brings what was logged to the disk, for a line that may be the last one of this machine. Blocks for as long as the disk does.
+pub(crate) fn to_disk(program: &str, settings: &LogSettings) {
+    // Nothing to be done where this fails: the line is written.
+    let _ = std::fs::File::open(path(program, settings)).and_then(|file| file.sync_all());
 }
 
 /// One error before there is a configuration to log by: appended to the log if its folder is there, else nothing. A file that this

@@ -1,14 +1,14 @@
 //! Error codes of DynamoDB and Route 53, sorted: code and HTTP status in, what the error asks of us out. EC2's own table, much
-//! longer, is in `ec2/codes.rs`.
+//! longer, is in `model/ec2_codes.rs`.
 //!
 //! Source of the codes: the services' API references, and what the SDK itself repeats (aws-facts A.8).
 
+use crate::model::ec2_codes::look_up;
 use crate::model::failure::ErrorClass;
+pub(crate) use crate::model::failure::codes::NO_CREDENTIALS;
 
 use ErrorClass::{Ambiguous, Configuration, Identity, Other, Throttled, Transient};
 
-/// No credentials were found at any of the places where they may be. Our own word; no service was asked.
-pub(crate) const NO_CREDENTIALS: &str = "NoCredentials";
 /// An answer that cannot be read, or without a code. Our own word.
 pub(crate) const UNREADABLE: &str = "UnreadableAnswer";
 
@@ -61,31 +61,19 @@ const TABLE: &[(&str, ErrorClass)] = &[
 
 /// What the error asks of us.
 pub(crate) fn classify(code: &str, http_status: Option<u16>) -> ErrorClass {
-    class_in(TABLE, code, http_status)
+    with_status(look_up(TABLE, code), http_status)
 }
 
-/// What `table` (pattern → class) says of a code; `http_status` is `None` for an error inside a good answer.
+/// What a code's class in its table, if it is there, comes to with the answer's status; that is `None` for an error inside a good answer.
 ///
 /// A 5xx means that the request arrived: unless the code says that nothing was done, its fate is unknown.
-pub(crate) fn class_in(table: &[(&str, ErrorClass)], code: &str, http_status: Option<u16>) -> ErrorClass {
-    let known = table.iter().find(|(pattern, _)| matches(pattern, code)).map(|(_, class)| *class);
+pub(crate) fn with_status(known: Option<ErrorClass>, http_status: Option<u16>) -> ErrorClass {
     match (known, http_status) {
         (Some(Transient), Some(500..=599)) => Ambiguous,
         (Some(class), _) => class,
         (None, Some(429)) => Throttled,
         (None, Some(408 | 500..=599)) => Ambiguous,
         (None, _) => Other,
-    }
-}
-
-/// Does the code match a row of a table? `*` at the end or the beginning stands for any text.
-fn matches(pattern: &str, code: &str) -> bool {
-    if let Some(start) = pattern.strip_suffix('*') {
-        code.starts_with(start)
-    } else if let Some(end) = pattern.strip_prefix('*') {
-        code.ends_with(end)
-    } else {
-        code == pattern
     }
 }
 

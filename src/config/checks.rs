@@ -48,6 +48,13 @@ pub(super) fn check_subnet(text: &str) -> Result<(), Complaint> {
     }
 }
 
+pub(super) fn check_reservation(text: &str) -> Result<(), Complaint> {
+    match text.strip_prefix("cr-") {
+        Some(id) if !id.is_empty() && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) => Ok(()),
+        _ => Err(("is no capacity reservation's id".to_owned(), "write an id such as \"cr-0123456789abcdef0\"".to_owned())),
+    }
+}
+
 pub(super) fn check_allocation(text: &str) -> Result<(), Complaint> {
     if ALLOCATION_STRATEGIES.contains(&text) {
         return Ok(());

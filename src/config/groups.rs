@@ -1,10 +1,11 @@
 //! The `[[group]]` tables: the array in, groups and their nodes out, every mistake noted. `nodes.rs`, `recipe.rs` and
 //! `sections_launch.rs` have most of the keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::de::{DeTable, DeValue};
 
+use super::block;
 use super::checks::check_group;
 use super::index::index;
 use super::nodes::{self, Nodes};
@@ -30,9 +31,20 @@ pub(super) struct Context<'a> {
     pub(super) limit: usize,
 }
 
-/// Reads `[[group]]`; the groups that are whole, and which node belongs to which.
-pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Context<'_>) -> (Vec<Group>, NodeIndex) {
+/// What they say.
+pub(super) struct Groups {
+    /// Those that are whole.
+    pub(super) groups: Vec<Group>,
+    /// Which node belongs to which.
+    pub(super) node_group: NodeIndex,
+    /// Nodes of lists that are to be up all the time.
+    pub(super) static_nodes: BTreeSet<String>,
+}
+
+/// Reads `[[group]]`.
+pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Context<'_>) -> Groups {
     let mut groups = Vec::new();
+    let mut static_nodes = BTreeSet::new();
     let mut lists = Vec::new();
     let mut names: Vec<(String, Span)> = Vec::new();
     let mut places = Vec::new();
@@ -56,6 +68,7 @@ pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Co
         let Some((group, nodes)) = read else { continue };
         groups.push(group);
         lists.push(nodes.names);
+        static_nodes.extend(nodes.static_names);
         places.push(section.value_span(nodes.key).unwrap_or(span));
     }
     let is_queue = |group: &Group| matches!(group.nodes, GroupNodes::Queue { .. });
@@ -74,7 +87,7 @@ pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Co
     }
     let node_group =
         if groups.iter().any(is_queue) { queues(reader, &groups, &places) } else { listed(reader, &groups, lists, &places) };
-    (groups, node_group)
+    Groups { groups, node_group, static_nodes }
 }
 
 /// The index of groups that list their nodes.
@@ -192,8 +205,10 @@ fn group<'t>(reader: &Reader<'t>, section: &Section<'_, 't>, context: &Context<'
         );
     }
     let fallbacks = fallbacks(reader, section, &recipe, &launch, context.scale_by);
+    let capacity_reservation = block::reservation(section, &recipe);
     let nodes = nodes::read(reader, section, context.parallelcluster, context.limit)?;
-    Some((Group { name: name.unwrap_or_else(|| "?".to_owned()), nodes: nodes.nodes.clone(), recipe, fallbacks, launch }, nodes))
+    let name = name.unwrap_or_else(|| "?".to_owned());
+    Some((Group { name, nodes: nodes.nodes.clone(), recipe, fallbacks, launch, capacity_reservation }, nodes))
 }
 
 /// What a group without any of the keys asks for.

@@ -5,6 +5,7 @@
 //! `render.rs` is the way back. `parallelcluster/` and `aws_plugin/` read other systems' files.
 
 pub(crate) mod aws_plugin;
+mod block;
 mod checks;
 pub(crate) mod cite;
 mod combinations;

@@ -68,6 +68,11 @@ impl QueueIndex {
         self.broken_queues.insert(queue.to_owned(), why);
     }
 
+    /// Every queue that is configured, in order.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &str> {
+        self.queues.iter().map(String::as_str)
+    }
+
     /// Why some nodes cannot be launched: one text for each such queue and compute resource.
     pub(crate) fn broken(&self) -> impl Iterator<Item = &str> {
         let resources = self.groups.values().filter_map(|entry| match entry {

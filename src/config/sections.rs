@@ -1,10 +1,9 @@
 //! The whole file: a parsed document in, [`Settings`] out, every mistake noted. Here and in the modules for `[launch]`, for what
-//! is published and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in
+//! is published, for the daemons and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in
 //! tables, and a test compares the two.
 //!
 //! Never looks at anything but the document.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,10 +48,12 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     let (run, base) = sections_launch::read(reader, &root.table("launch"), parallelcluster.is_some());
     let context =
         Context { base: &base, scale_by: run.scale_by, parallelcluster: parallelcluster.is_some(), limit: hostlist_limit };
-    let (groups, node_group) = groups::read(reader, &root, &context);
+    let groups::Groups { groups, node_group, static_nodes } = groups::read(reader, &root, &context);
+    let daemons = sections_daemons::read(&root, &cluster, parallelcluster.as_ref(), (&store, &publish));
     root.finish();
-    Settings {
+    let mut settings = Settings {
         path: path.to_owned(),
+        files: Vec::new(),
         cluster,
         region,
         hostlist_limit,
@@ -64,14 +65,16 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
         store,
         publish,
         parallelcluster,
-        clustermgtd: sections_daemons::clustermgtd(),
-        fleet: sections_daemons::fleet(),
-        computemgtd: sections_daemons::computemgtd(),
+        clustermgtd: daemons.clustermgtd,
+        fleet: daemons.fleet,
+        computemgtd: daemons.computemgtd,
         groups,
-        static_nodes: BTreeSet::new(),
+        static_nodes,
         node_group,
         warnings: Vec::new(),
-    }
+    };
+    settings.warnings.extend(sections_daemons::other_heartbeat(&settings));
+    settings
 }
 
 /// A checked string that must be there.

@@ -12,6 +12,8 @@ use crate::model::recipe::Group;
 pub(crate) struct Settings {
     /// The file it came from, for messages.
     pub(crate) path: PathBuf,
+    /// Other files that it was made from, there or not: a daemon looks whether they change.
+    pub(crate) files: Vec<PathBuf>,
     pub(crate) cluster: String,
     pub(crate) region: String,
     /// Most names that one host list may stand for.
@@ -215,7 +217,7 @@ pub(crate) enum LogFormat {
 /// Where ParallelCluster's events go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EventsFile {
-    /// `slurm_resume.events` in the folder of the log.
+    /// `slurm_resume.events` in the folder of the log; those of clustermgtd are always named.
     Usual,
     Named(PathBuf),
     Off,
@@ -239,6 +241,26 @@ impl LogSettings {
             EventsFile::Usual => Some(self.dir.join("slurm_resume.events")),
             EventsFile::Named(path) => Some(path.clone()),
             EventsFile::Off => None,
+        }
+    }
+
+    /// Does a program run for long, under a supervisor?
+    pub(crate) fn is_daemon(program: &str) -> bool {
+        matches!(program, "clustermgtd" | "clusterstatusmgtd" | "computemgtd")
+    }
+
+    /// What ParallelCluster calls the log of a program (aws-facts B.1).
+    pub(crate) fn parallelcluster_name(program: &str) -> String {
+        if Self::is_daemon(program) { program.to_owned() } else { format!("{program}.log") }
+    }
+
+    /// Gives the files of a ParallelCluster daemon the names that they have there, where nothing else names them.
+    pub(super) fn name_of_daemon(&mut self, program: &str) {
+        if Self::is_daemon(program) && self.file.is_none() {
+            self.file = Some(self.dir.join(Self::parallelcluster_name(program)));
+        }
+        if program == "clustermgtd" && self.events == EventsFile::Usual {
+            self.events = EventsFile::Named(self.dir.join("clustermgtd.events"));
         }
     }
 }

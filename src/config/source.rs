@@ -50,7 +50,7 @@ pub(crate) fn choose(program: &str, named: Named<'_>, toml: &Path, plugin_dir: &
     if let Some(path) = named.given.or(named.ours).or(named.package) {
         return path.to_owned();
     }
-    let package = plugin_dir.join(parallelcluster::file_name(program));
+    let package = parallelcluster::usual_file(program, plugin_dir);
     if !toml.exists() && package.exists() { package } else { toml.to_owned() }
 }
 
@@ -60,11 +60,19 @@ pub(crate) fn load(program: &str, place: &Place) -> Result<Settings, ConfigError
     if !parallelcluster::is_one(&text) {
         return match parallelcluster::neither(&place.path, &text) {
             Some(mistake) => Err(ConfigError::Mistakes(vec![mistake])),
-            None => file::parse(&place.path, &text),
+            None => file::parse(&place.path, &text).map(|settings| as_there(program, settings)),
         };
     }
     let (settings, mistakes) = parallelcluster::read(program, place, &text);
     if mistakes.is_empty() { Ok(settings) } else { Err(ConfigError::Mistakes(mistakes)) }
+}
+
+/// On ParallelCluster's ground the daemons' logs have its names, whatever kind of file says so.
+fn as_there(program: &str, mut settings: Settings) -> Settings {
+    if settings.parallelcluster.is_some() {
+        settings.log.name_of_daemon(program);
+    }
+    settings
 }
 
 /// What files that were refused still say, mistaken values replaced by their defaults: only for finding scontrol and the log when
@@ -73,10 +81,13 @@ pub(crate) fn as_far_as_it_goes(program: &str, place: &Place) -> Settings {
     let bytes = fs::read(&place.path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     // A file that cannot be read is of the kind that its name says.
-    let named_so = place.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("parallelcluster_"));
+    let named_so = place.path.file_name().is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("parallelcluster_") || name == "clusterstatusmgtd.conf"
+    });
     if parallelcluster::is_one(&text) || (bytes.is_empty() && named_so) {
         parallelcluster::read(program, place, &text).0
     } else {
-        file::as_far_as_it_goes(&place.path)
+        as_there(program, file::as_far_as_it_goes(&place.path))
     }
 }

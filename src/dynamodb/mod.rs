@@ -1,10 +1,14 @@
 //! The door to DynamoDB: our words in, our words out. Only this folder names its SDK. No policy.
 //!
-//! `nodes.rs` writes and reads ParallelCluster's table of nodes, `items.rs` the table of our own mapping.
+//! `nodes.rs` writes and reads ParallelCluster's table of nodes, `items.rs` the table of our own mapping, `fleet.rs` the status of the
+//! compute fleet.
 
+pub(crate) mod fleet;
 pub(crate) mod items;
 mod nodes;
 
+#[cfg(test)]
+mod fleet_wire_tests;
 #[cfg(test)]
 mod wire_tests;
 

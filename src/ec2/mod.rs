@@ -3,6 +3,7 @@
 //! `sdk.rs` is the door itself; `request.rs`, `overrides.rs` and `answer.rs` translate, `codes.rs` says what an error asks of us.
 
 mod answer;
+mod blocks;
 pub(crate) mod codes;
 mod describe;
 pub(crate) mod error;
@@ -12,11 +13,14 @@ mod retry;
 pub(crate) mod sdk;
 mod sentence;
 mod slim;
+mod status;
 pub(crate) mod terminate;
 
 #[cfg(test)]
 mod wire_instance_tests;
 #[cfg(test)]
 mod wire_request_tests;
+#[cfg(test)]
+mod wire_status_tests;
 #[cfg(test)]
 mod wire_tests;

@@ -180,7 +180,7 @@ fn settle(done: &mut Terminated, ids: Vec<String>, answer: TerminateInstancesOut
 }
 
 /// Those of `ids` that the message names as whole words.
-fn ids_in(message: &str, ids: &[String]) -> Vec<String> {
+pub(super) fn ids_in(message: &str, ids: &[String]) -> Vec<String> {
     let words: BTreeSet<&str> = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
     ids.iter().filter(|id| words.contains(id.as_str())).cloned().collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What an error of EC2 asks of us. `ec2/codes.rs` holds the table code → class (aws-facts A.3).
+/// What an error of EC2 asks of us. `ec2_codes.rs` holds the table code → class (aws-facts A.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ErrorClass {
@@ -79,6 +79,8 @@ pub(crate) struct Failure {
 pub(crate) mod codes {
     /// Fewer instances than asked and no error at all (R08: the only case for the catch-all).
     pub(crate) const LIMITED: &str = "LimitedInstanceCapacity";
+    /// No credentials were found at any of the places where they may be; no service was asked.
+    pub(crate) const NO_CREDENTIALS: &str = "NoCredentials";
     /// The node belongs to no configured group.
     pub(crate) const UNKNOWN_NODE: &str = "NodeNotConfigured";
     /// The node's name is not of the form that ParallelCluster's names have; the package's word.
@@ -96,10 +98,33 @@ pub(crate) mod codes {
     pub(crate) const STATE: &str = "StateError";
 }
 
+/// What stands before the code in a Reason, by the package's form (aws-facts B.16); the code ends with the first `)`.
+const CODE: &str = "(Code:";
+
+/// slurmctld's words for a node that did not register in time, and for one that is silent.
+pub(crate) const RESUME_TIMEOUT: &str = "ResumeTimeout reached";
+pub(crate) const NOT_RESPONDING: &str = "Not responding";
+
+/// slurmctld puts its words behind a reason that is there already (slurm-facts E): the code is of an earlier time then.
+const LATER: [&str; 2] = [RESUME_TIMEOUT, NOT_RESPONDING];
+
+/// A node's Reason that tells a failure by its code; [`code_of`] is the way back.
+pub(crate) fn reason_with(code: &str, sentence: &str) -> String {
+    format!("{CODE}{code}){sentence}")
+}
+
+/// The code that a node's Reason carries, if that is still why the node is down.
+pub(crate) fn code_of(reason: &str) -> Option<&str> {
+    let (_, rest) = reason.split_once(CODE)?;
+    let (code, sentence) = rest.split_once(')')?;
+    let is_of_earlier = LATER.iter().any(|text| sentence.trim_end().ends_with(text));
+    (!code.is_empty() && !is_of_earlier).then_some(code)
+}
+
 impl Failure {
     /// The text of the node's `Reason`: one short line (slurm-facts D.3), no quotes, no control characters.
     pub(crate) fn reason(&self, next: &str) -> String {
-        let mut text = format!("(Code:{}){}", self.code, self.sentence);
+        let mut text = reason_with(&self.code, &self.sentence);
         if !next.is_empty() {
             text.push_str("; ");
             text.push_str(next);
@@ -162,5 +187,24 @@ mod tests {
         let reason = failure.reason("tried again in 10m");
         assert!(reason.starts_with("(Code:InsufficientInstanceCapacity)no  capacity  in eu-west-1a"), "{reason}");
         assert!(reason.len() <= MAX_REASON && !reason.contains(['"', '\n']), "{reason}");
+        assert_eq!(code_of(&reason), Some("InsufficientInstanceCapacity"));
+    }
+
+    #[test]
+    fn a_reason_carries_its_code_as_long_as_it_is_the_reason() {
+        for (reason, code) in [
+            ("(Code:InsufficientInstanceCapacity)Failure when resuming nodes", Some("InsufficientInstanceCapacity")),
+            ("(Code:Unsupported)Temporarily disabling node due to insufficient capacity", Some("Unsupported")),
+            ("(Code:VcpuLimitExceeded)no room (32 of 32)", Some("VcpuLimitExceeded")),
+            ("x (Code:Exception)y", Some("Exception")),
+            ("(Code:LimitedInstanceCapacity)2 of 4 : ResumeTimeout reached", None),
+            ("(Code:LimitedInstanceCapacity)2 of 4 : Not responding", None),
+            ("Failure when resuming nodes", None),
+            ("(Code:)", None),
+            ("(Code:Unsupported", None),
+            ("", None),
+        ] {
+            assert_eq!(code_of(reason), code, "{reason}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod api_parameters;
 pub(crate) mod cluster;
+pub(crate) mod ec2_codes;
 pub(crate) mod failure;
 pub(crate) mod fleet;
 pub(crate) mod hostlist;

@@ -50,6 +50,8 @@ pub(crate) struct Group {
     /// Tried one after the other for what the recipe did not give, when that failed for capacity, quota or zone.
     pub(crate) fallbacks: Vec<Recipe>,
     pub(crate) launch: LaunchPolicy,
+    /// `cr-…`: the reservation of the Capacity Block that its nodes run in, where they do and the configuration says which.
+    pub(crate) capacity_reservation: Option<String>,
 }
 
 /// Which nodes a group has; `Settings::group_of` answers which group a node belongs to.

@@ -8,11 +8,13 @@
 
 pub(crate) mod assign;
 pub(crate) mod claim;
+pub(crate) mod fleet_status;
 pub(crate) mod launch;
 pub(crate) mod reconcile;
 pub(crate) mod recover;
 pub(crate) mod requeue;
 pub(crate) mod scaling;
+pub(crate) mod watchdog;
 
 #[cfg(test)]
 pub(crate) mod test_support {
@@ -49,6 +51,7 @@ pub(crate) mod test_support {
                 overrides: serde_json::Map::new(),
             },
             fallbacks: Vec::new(),
+            capacity_reservation: None,
             launch: LaunchPolicy {
                 strategy: Strategy::BestEffort,
                 batch_size,

@@ -75,6 +75,11 @@ async fn resume(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
     if let Err(exit) = beside::ready(&context, &nodes).await {
         return exit;
     }
+    launch(context, nodes, jobs).await
+}
+
+/// Launches instances for the nodes, for clustermgtd too.
+pub(super) async fn launch(context: Arc<Context>, nodes: Vec<String>, jobs: Jobs) -> Exit {
     let claimed = match claim_all(&context, &nodes, jobs.units()).await {
         Ok(claimed) => claimed,
         Err(stopped) => {

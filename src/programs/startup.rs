@@ -224,6 +224,12 @@ impl Limits {
         Self { launch_until, end, stop }
     }
 
+    /// For a part of a program that listens for signals elsewhere: `stop` holds when one came.
+    pub(crate) fn under(begun: Instant, limit: Duration, stop: watch::Receiver<Option<Instant>>) -> Self {
+        let end = begun + limit;
+        Self { launch_until: end - RESERVE.min(limit / 4), end, stop }
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stop.borrow().is_some()
     }

@@ -127,6 +127,8 @@ pub(super) struct Freed {
     pub(super) instances: Vec<Was>,
     /// Nodes whose address Slurm was not told yet.
     pub(super) publish: Vec<(String, Instance)>,
+    /// The mapping was missing and has been rebuilt.
+    pub(super) rebuilt: bool,
 }
 
 /// What the mapping said of a node.
@@ -141,7 +143,8 @@ pub(super) struct Was {
 /// the way. A node that was asked for again since this run began is left to that newer call.
 pub(super) async fn free(context: &Context, nodes: &[String], timed_out: &[String]) -> Result<Freed, Stopped> {
     let mut survey = Survey::take(context, &[]).await?;
-    if !survey.mapping_existed && rebuild::rebuild(context).await? {
+    let rebuilt = !survey.mapping_existed && rebuild::rebuild(context).await?;
+    if rebuilt {
         drop(survey);
         survey = Survey::take(context, &[]).await?;
     }
@@ -152,7 +155,7 @@ pub(super) async fn free(context: &Context, nodes: &[String], timed_out: &[Strin
         let live = live_launches(draft, &survey);
         let mapping = &mut draft.mapping;
         let finish = recovery::apply(mapping, &survey, &called, false, now);
-        let mut freed = Freed::default();
+        let mut freed = Freed { rebuilt, ..Freed::default() };
         for node in nodes {
             if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
                 tracing::info!(node, "left alone: Slurm asked for it again since");

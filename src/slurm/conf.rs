@@ -66,6 +66,8 @@ pub(crate) struct SlurmConf {
     pub(crate) private_data: Vec<String>,
     pub(crate) partitions: Vec<Partition>,
     pub(crate) nodes: Vec<NodeLine>,
+    /// The files that were read, the named one first.
+    pub(crate) files: Vec<PathBuf>,
     /// Every single value of the file, by key in lower case; the last one counts.
     values: BTreeMap<String, String>,
 }
@@ -151,6 +153,7 @@ struct Reader {
 impl Reader {
     fn file(&mut self, main: &Path, path: &Path, depth: usize) -> Result<(), ConfError> {
         let fail = |source| ConfError::Read { path: path.to_owned(), source };
+        self.conf.files.push(path.to_owned());
         let length = std::fs::metadata(path).map_err(fail)?.len();
         if length > MAX_FILE {
             return Err(ConfError::TooLarge { path: path.to_owned(), limit: MAX_FILE });

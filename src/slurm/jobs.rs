@@ -1,11 +1,10 @@
-//! What Slurm says about jobs: text of `scontrol show job` and `show partition` in, jobs and partitions out, and the one change
-//! to a job that is ever asked for: that it may start now.
+//! What Slurm says about jobs: text of `scontrol show job` in, jobs out, and the one change to a job that is ever asked for: that it
+//! may start now.
 //!
 //! Read line by line in the form of many lines: a job's name, comment and command are free text and may look like fields, but
 //! each begins at a fixed place of its record (Slurm's src/api/job_info.c, the same from 22.05 to 26.05 for the keys read here),
 //! and the first value of a key counts. Decides nothing; that is `plan/requeue.rs`.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::scontrol::{Error, Scontrol, sort};
@@ -135,20 +134,6 @@ fn read_line(job: &mut SlurmJob, line: &str, zone: Option<&Zone>) {
     }
 }
 
-/// The partitions of an answer of `show partition` that start jobs.
-pub(crate) fn partitions_up(text: &str) -> BTreeSet<String> {
-    let mut up = BTreeSet::new();
-    let mut current = "";
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("PartitionName=") {
-            current = name.trim_end();
-        } else if line.trim_start().split_ascii_whitespace().next() == Some("State=UP") {
-            up.insert(current.to_owned());
-        }
-    }
-    up
-}
-
 impl Scontrol {
     /// One job; `None` when slurmctld does not know it (any more). One run, not repeated.
     pub(crate) async fn show_job(&self, id: u64, deadline: Instant) -> Result<Option<SlurmJob>, Error> {
@@ -162,12 +147,6 @@ impl Scontrol {
             };
         }
         Ok(parse(&ran.stdout, self.zone()).into_iter().find(|job| job.id == id))
-    }
-
-    /// Names of the partitions that start jobs. One run, not repeated.
-    pub(crate) async fn partitions_up(&self, deadline: Instant) -> Result<BTreeSet<String>, Error> {
-        let ran = self.run(&["--all", "--local", "show", "partition"].map(str::to_owned), None, self.limit(deadline)).await?;
-        if ran.success { Ok(partitions_up(&ran.stdout)) } else { Err(sort("scontrol show partition".to_owned(), &ran)) }
     }
 
     /// Lifts a job's begin time. `job` is from [`SlurmJob::name`].
@@ -185,7 +164,6 @@ mod tests {
 
     const REQUEUED: &str = include_str!("../../tests/data/scontrol/22.05.8/show-job-requeued.txt");
     const ARRAY: &str = include_str!("../../tests/data/scontrol/22.05.8/show-job-array-and-het.txt");
-    const PARTITIONS: &str = include_str!("../../tests/data/scontrol/22.05.8/show-partition.txt");
 
     fn job(text: &str, id: u64) -> SlurmJob {
         parse(text, None).into_iter().find(|job| job.id == id).unwrap()
@@ -255,12 +233,5 @@ mod tests {
         let cut = whole.find("NumNodes").unwrap();
         assert_eq!(parse(&whole[..cut], None), []);
         assert_eq!(parse("", None), []);
-    }
-
-    #[test]
-    fn partitions_that_start_jobs() {
-        let up = |text: &str| partitions_up(text).into_iter().collect::<Vec<_>>();
-        assert_eq!(up(PARTITIONS), ["bad", "c5"]);
-        assert_eq!(up(&PARTITIONS.replacen("State=UP", "State=INACTIVE", 1)), ["bad"]);
     }
 }

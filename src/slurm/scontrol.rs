@@ -37,7 +37,7 @@ const MAX_SHOWN_BY_NAME: usize = 2_000;
 const MAX_NAMES: usize = 100_000;
 
 /// Pause before a call is repeated, and its limit as it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -159,21 +159,28 @@ impl Scontrol {
             all.retain(|node| wanted.contains(node.name.as_str()));
             return Ok(all);
         }
-        self.show(Some(&plain), deadline).await
+        self.show(Some(&plain), self.timeout, deadline).await
     }
 
     /// Every node that Slurm shows.
     pub(crate) async fn show_all_nodes(&self, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
-        self.show(None, deadline).await
+        self.show_all_nodes_within(self.timeout, deadline).await
     }
 
-    async fn show(&self, names: Option<&[&str]>, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
+    /// As [`Self::show_all_nodes`], with a limit of the caller's own for one run: tens of thousands of nodes take longer than any other
+    /// question.
+    pub(crate) async fn show_all_nodes_within(&self, limit: Duration, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
+        self.show(None, limit, deadline).await
+    }
+
+    async fn show(&self, names: Option<&[&str]>, limit: Duration, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
         // --all: nodes of hidden partitions too; --local: never those of a federation's other clusters.
         let mut args = vec!["--all".to_owned(), "--local".to_owned(), "show".to_owned(), "nodes".to_owned()];
         args.extend(names.map(|names| names.join(",")));
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.show_once(&args, names, deadline).await {
+            let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
+            let error = match self.show_once(&args, names, limit).await {
                 Ok(nodes) => return Ok(nodes),
                 Err(error) => error,
             };
@@ -183,8 +190,8 @@ impl Scontrol {
         }
     }
 
-    async fn show_once(&self, args: &[String], names: Option<&[&str]>, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
-        let ran = self.run(args, None, self.limit(deadline)).await?;
+    async fn show_once(&self, args: &[String], names: Option<&[&str]>, limit: Duration) -> Result<Vec<SlurmNode>, Error> {
+        let ran = self.run(args, None, limit).await?;
         let command = "scontrol show nodes".to_owned();
         let shown = match show::parse(&ran.stdout, self.zone()) {
             Ok(shown) => shown,
@@ -246,6 +253,7 @@ impl Scontrol {
                 }
             };
             match error {
+                Error::Refused { stderr, .. } if call.is_settled_by(&stderr) => settled.done(&call),
                 Error::Refused { stderr, .. } if call.nodes().len() == 1 => settled.refused(&call, &stderr),
                 Error::Refused { .. } => {
                     // One look tells most of the bad names; what Slurm does not show may still exist (hidden on 22.05), so it is tried
@@ -370,7 +378,7 @@ async fn read(source: Option<impl AsyncRead + Unpin>, most: u64) -> std::io::Res
 }
 
 /// Waits before the next try; `false`, at once, when the deadline would be over by then.
-async fn rest(pause: &mut Duration, deadline: Instant) -> bool {
+pub(super) async fn rest(pause: &mut Duration, deadline: Instant) -> bool {
     if Instant::now() + *pause >= deadline {
         return false;
     }
@@ -403,8 +411,11 @@ pub(super) fn sort(command: String, ran: &Ran) -> Error {
     ];
     const DENIED: [&str; 3] = ["access/permission denied", "invalid user id", "access denied"];
     // An answer of slurmctld, or scontrol's own no to the words of the request.
-    const ANSWERED: [&str; 6] = [
+    const ANSWERED: [&str; 9] = [
         "slurm_update error",
+        "error creating the reservation",
+        "error updating the reservation",
+        "delete_reservation",
         "update of this parameter is not supported",
         "request denied",
         "request aborted",
@@ -531,7 +542,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use std::fs;
 
-    use super::super::update::{NodeUpdate, down_args, power_down_args, publish_args};
+    use super::super::update::{NodeUpdate, down_args, power_down_args, publish_args, resume_args};
     use super::*;
 
     /// A folder with the stand-in of tests/bin, which its files steer (described at its top).
@@ -703,6 +714,24 @@ mod tests {
         calls.extend(power_down_args(&owned(&["c"]), None, 10));
         let applied = run(bench.scontrol().apply_all(calls, soon()));
         assert_eq!((applied.done, applied.refused.len()), (owned(&["a", "c"]), 1));
+    }
+
+    #[test]
+    fn z02_nodes_that_need_no_resume_are_no_failure() {
+        for text in ["Invalid node state specified", "Invalid node state transition"] {
+            let bench = Bench::new();
+            bench.set("fail.update", &format!("1\nslurm_update error: {text}\n"));
+            let applied = run(bench.scontrol().apply_all(resume_args(&nodes(3), 10), soon()));
+            assert_eq!((applied.done, applied.refused.len()), (nodes(3), 0), "{text}");
+            assert_eq!(bench.log(), ["update nodename=n000,n001,n002 state=resume"], "neither repeated nor taken apart");
+            // Of any other change it is a refusal.
+            let applied = run(bench.scontrol().apply_all(down_args(&nodes(1), "x", None, 10), soon()));
+            assert_eq!((applied.done.len(), refused_names(&applied)), (0, vec!["n000"]));
+        }
+        let bench = Bench::new();
+        bench.set("refuse", "n001\n");
+        let applied = run(bench.scontrol().apply_all(resume_args(&nodes(3), 10), soon()));
+        assert_eq!((applied.done.len(), refused_names(&applied)), (2, vec!["n001"]));
     }
 
     #[test]

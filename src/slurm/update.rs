@@ -4,8 +4,9 @@
 //! - names are written out, sorted, never compressed: 22.05.5 to 22.05.7 mix up name and address of unsorted lists;
 //! - there are exactly as many addresses as names, else slurmctld refuses the call;
 //! - a call is cut before one argument reaches the kernel's limit of 128 KiB;
-//! - `state=resume` and `state=future` are never written: the one fails for nodes that are not down, the other makes a
-//!   node vanish.
+//! - `state=future` is never written: it makes a node vanish;
+//! - `state=resume` of nodes that are neither down nor drained is answered with an error, and the others of the call are resumed all the
+//!   same: no failure (slurm-facts D.3).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -119,6 +120,13 @@ impl Call {
         Self { nodes: pick(&self.nodes), fields: fields.collect(), lines: self.lines }
     }
 
+    /// Does slurmctld's refusal say no more than that some of the nodes need none of this? Everything else of the call is done then.
+    pub(super) fn is_settled_by(&self, refusal: &str) -> bool {
+        let resumes = self.fields.iter().any(|(key, value)| *key == "state" && *value == Value::Same(RESUME.to_owned()));
+        // "specified" up to 25.11, "transition" on 26.05.
+        resumes && refusal.contains("Invalid node state")
+    }
+
     /// For log lines: `nodeaddr, nodehostname of 40 nodes, c5-1 to c5-9`.
     pub(crate) fn describe(&self) -> String {
         let keys: Vec<&str> = self.fields.iter().map(|(key, _)| *key).collect();
@@ -185,10 +193,14 @@ pub(crate) fn publish_args(updates: &[NodeUpdate], version: &Version, nodes_per_
 /// from node to node, and the first one's requeues a job whose other nodes must have theirs by then (docs/slurm-notes.md).
 pub(crate) fn power_down_force_args(nodes: &[String], reason: &str, version: &Version, nodes_per_call: usize) -> Vec<Call> {
     let mut calls = dummy_address_args(nodes, version, nodes_per_call);
-    let nodes = sorted(nodes);
-    let fields = vec![("state", Value::Same("power_down_force".to_owned())), ("reason", Value::Same(one_line(reason)))];
-    calls.extend(all(nodes, fields, nodes_per_call));
+    calls.extend(power_down_force_at_once_args(nodes, reason, nodes_per_call));
     calls
+}
+
+/// The same without a look at addresses: for nodes that have one, or that no job waits for.
+pub(crate) fn power_down_force_at_once_args(nodes: &[String], reason: &str, nodes_per_call: usize) -> Vec<Call> {
+    let fields = vec![("state", Value::Same("power_down_force".to_owned())), ("reason", Value::Same(one_line(reason)))];
+    all(sorted(nodes), fields, nodes_per_call)
 }
 
 /// The addresses that [`power_down_force_args`] gives first, for nodes that get several updates with different reasons: all of them
@@ -210,6 +222,19 @@ pub(crate) fn down_args(nodes: &[String], reason: &str, resume_after: Option<Dur
         fields.push(("resumeafter", Value::Same(after.as_secs().clamp(1, MAX_RESUME_AFTER).to_string())));
     }
     all(sorted(nodes), fields, nodes_per_call)
+}
+
+/// Drains nodes: what runs goes on, nothing new starts. Slurm asks for a reason.
+pub(crate) fn drain_args(nodes: &[String], reason: &str, nodes_per_call: usize) -> Vec<Call> {
+    let fields = vec![("state", Value::Same("drain".to_owned())), ("reason", Value::Same(one_line(reason)))];
+    all(sorted(nodes), fields, nodes_per_call)
+}
+
+const RESUME: &str = "resume";
+
+/// Ends DOWN and DRAIN, and POWERING_DOWN (aws-facts D.8); nodes that are nothing of this stay as they are and count as done.
+pub(crate) fn resume_args(nodes: &[String], nodes_per_call: usize) -> Vec<Call> {
+    all(sorted(nodes), vec![("state", Value::Same(RESUME.to_owned()))], nodes_per_call)
 }
 
 /// Seconds: ResumeAfter is a 32-bit number whose highest values mean "infinite" and "not set".
@@ -387,6 +412,14 @@ mod tests {
             (reset_address_args(&nodes, &V24, 9), vec![]),
             (own_address_args(&nodes, 9), vec!["update nodename=a,b nodeaddr=a,b nodehostname=a,b"]),
             (down_args(&[], "x", None, 9), vec![]),
+            (
+                drain_args(&nodes, "failing\nchecks", 1),
+                vec![
+                    "update nodename=a state=drain reason=failing checks",
+                    "update nodename=b state=drain reason=failing checks",
+                ],
+            ),
+            (resume_args(&nodes, 9), vec!["update nodename=a,b state=resume"]),
         ] {
             assert_eq!(shown(&calls), expected);
         }

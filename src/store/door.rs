@@ -32,6 +32,15 @@ pub(crate) struct Look {
     pub(crate) records: Vec<RecordState>,
 }
 
+/// What is there, for a look that takes no lock and writes nothing.
+#[derive(Debug)]
+pub(crate) struct Peek {
+    pub(crate) mapping: Mapping,
+    pub(crate) existed: bool,
+    /// Launch ids of the records, whoever they belong to.
+    pub(crate) recorded: BTreeSet<String>,
+}
+
 /// What a change works on.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -40,6 +49,9 @@ pub(crate) struct Draft {
     pub(crate) live: BTreeSet<String>,
     /// Launch ids that a program recovers: their run is over, and a claim of theirs may be taken by whoever needs the node.
     pub(crate) recovered: BTreeSet<String>,
+    /// Launch ids of every record that is there, whoever it belongs to, and those that its batches went out under: they answer for
+    /// their instances.
+    pub(crate) recorded: BTreeSet<String>,
     /// Set by the change: the record of the launch it claims nodes for, with its first events. There before the claims are.
     pub(crate) record: Option<(RecordHeader, Vec<RecordEvent>)>,
 }
@@ -108,6 +120,14 @@ impl Store {
         match self {
             Self::File(store) => store.look(wait, now),
             Self::DynamoDb(store) => store.look(wait, now, until),
+        }
+    }
+
+    /// The mapping and which launch records there are, for a dry run.
+    pub(crate) fn peek(&self) -> Result<Peek, StoreError> {
+        match self {
+            Self::File(store) => store.peek(),
+            Self::DynamoDb(store) => store.peek(),
         }
     }
 

@@ -32,6 +32,10 @@ pub(crate) enum StoreError {
     #[error("{} is still locked after {waited:?}, by {holder}; if that process hangs, end it and try again", path.display())]
     Busy { path: PathBuf, waited: Duration, holder: String },
 
+    /// A daemon of which there is one in a cluster runs already.
+    #[error("a {what} looks after this cluster already: {holder}, which holds {}; stop that one first", path.display())]
+    Taken { what: &'static str, path: PathBuf, holder: String },
+
     /// The file's content is not what this program writes; nothing was changed.
     #[error("{}: {why}; nothing was changed: {advice}", at(path, *position))]
     Content {

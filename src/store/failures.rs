@@ -63,10 +63,26 @@ impl BootFailures {
         Self { ledger: Ledger::new(dir, "failures") }
     }
 
-    /// All groups that failed.
-    #[cfg(test)]
+    /// All groups that failed. On an error: log it and go on as if there were none.
     pub(crate) fn read(&self) -> Result<BTreeMap<String, GroupFailures>, StoreError> {
         Ok(self.ledger.read::<FailuresFile>()?.unwrap_or_default().groups)
+    }
+
+    /// The nodes that failed and when, of all groups, oldest first.
+    pub(crate) fn nodes(&self) -> Result<Vec<(String, Timestamp)>, StoreError> {
+        let groups = self.read()?;
+        let mut nodes: Vec<_> =
+            groups.into_values().flat_map(|group| group.nodes).map(|failure| (failure.node, failure.at)).collect();
+        nodes.sort_by(|(a, first), (b, second)| first.cmp(second).then_with(|| a.cmp(b)));
+        Ok(nodes)
+    }
+
+    /// Forgets all of them: the fleet is started anew.
+    pub(crate) fn clear(&self) -> Result<(), StoreError> {
+        if self.ledger.read::<FailuresFile>().is_ok_and(|file| file.is_none_or(|file| file.groups.is_empty())) {
+            return Ok(());
+        }
+        self.ledger.update(|file: &mut FailuresFile| file.groups.clear())
     }
 
     /// Counts one failure for each of these nodes of the group and gives the group's new count.
@@ -102,9 +118,17 @@ mod tests {
         assert_eq!((a.count, a.last), (3, Timestamp::from_secs(2)));
         let kept: Vec<(&str, u64)> = a.nodes.iter().map(|failure| (failure.node.as_str(), failure.at.secs())).collect();
         assert_eq!(kept, [("n0", 1), ("n1", 2)]);
+        let told = store.nodes().unwrap();
+        let told: Vec<(&str, u64)> = told.iter().map(|(node, at)| (node.as_str(), at.secs())).collect();
+        assert_eq!(told, [("n0", 1), ("n1", 2), ("n0", 3)], "of both groups");
         assert_eq!(store.note("a", &names(0, 500), Timestamp::from_secs(4)).unwrap(), 503);
         let a = &store.read().unwrap()["a"];
         assert_eq!((a.nodes.len(), a.nodes[49].node.as_str()), (50, "n499"));
         assert_eq!(store.read().unwrap().into_keys().collect::<Vec<_>>(), ["a", "b"]);
+        store.clear().unwrap();
+        assert!(store.read().unwrap().is_empty());
+        let empty = tempfile::tempdir().unwrap();
+        BootFailures::in_folder(empty.path()).clear().unwrap();
+        assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "nothing to forget, nothing to write");
     }
 }

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::door::{Draft, Look};
+use super::door::{Draft, Look, Peek};
 use super::error::StoreError;
 use super::launch_record::{LiveRecord, RecordState};
 use super::lock::Lock;
-use super::{atomic, document, filesystem};
+use super::{atomic, document, filesystem, journal};
 use crate::model::mapping::Mapping;
 use crate::model::time::Timestamp;
 
@@ -126,6 +126,14 @@ impl FileStore {
         Ok(Look { existed: locked.existed(), mapping: locked.mapping, records })
     }
 
+    /// See [`Store::peek`](super::door::Store::peek).
+    pub(super) fn peek(&self) -> Result<Peek, StoreError> {
+        let (mapping, found) = self.load()?;
+        let launches = self.launches_dir();
+        let recorded = journal::names(&launches).map_err(|error| io_error("list", &launches, error))?;
+        Ok(Peek { mapping, existed: found.is_some(), recorded })
+    }
+
     /// See [`Store::change`](super::door::Store::change).
     pub(super) fn change<T>(
         &self,
@@ -134,15 +142,16 @@ impl FileStore {
         mut change: impl FnMut(&mut Draft) -> Option<T>,
     ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
         let mut locked = self.locked(wait)?;
-        let (mut live, mut recovered) = (BTreeSet::new(), BTreeSet::new());
+        let (mut live, mut recovered, mut recorded) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for state in locked.records(now) {
+            recorded.extend(state.launches());
             if let RecordState::Live { record, recovered_by } = state {
                 let at_work = if recovered_by.is_some() { &mut recovered } else { &mut live };
                 at_work.insert(record.header.launch);
             }
         }
         let mapping = std::mem::replace(&mut locked.mapping, Mapping::new(""));
-        let mut draft = Draft { mapping, live, recovered, record: None };
+        let mut draft = Draft { mapping, live, recovered, recorded, record: None };
         let Some(value) = change(&mut draft) else { return Ok(None) };
         locked.mapping = draft.mapping;
         // The record is there before the claims that point at it.

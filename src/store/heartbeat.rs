@@ -1,10 +1,50 @@
-//! Does a clustermgtd live? Ours touches a file, whose modification time counts; ParallelCluster's writes the time into one.
+//! Does a clustermgtd live? It writes the time into a file, again and again: a moment in, the file replaced; or the file in, how old it is.
+//!
+//! The text is that of ParallelCluster's package (aws-facts B.11). In the state folder the file's modification time counts, elsewhere the
+//! time in it. Ours is replaced whole, so no reader finds it empty; the package's own is emptied before it is written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::atomic;
+use super::error::StoreError;
 use crate::model::time::Timestamp;
+
+/// Anyone may know that the daemon lives; compute nodes read the file as users of their own.
+const MODE: u32 = 0o644;
+
+/// A heartbeat that this process alone writes. Its threads may share it.
+#[derive(Debug)]
+pub(crate) struct Heartbeat {
+    path: PathBuf,
+    /// Two replacements at once would take each other's temporary file for a dead writer's.
+    writing: Mutex<()>,
+}
+
+impl Heartbeat {
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), writing: Mutex::new(()) }
+    }
+
+    /// Says that the daemon lives at `now`. Does not wait for the disk: after a power cut nobody lives here.
+    pub(crate) fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        atomic::replace_unsynced(&self.path, render(now).as_bytes(), MODE).map_err(|source| StoreError::Io {
+            what: "write the heartbeat",
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// `2026-11-29 12:00:00.250000+0000`, without a line's end, as the package writes it.
+fn render(now: Timestamp) -> String {
+    let seconds = Timestamp::from_secs(now.secs()).to_string();
+    let seconds = seconds.trim_end_matches('Z').replace('T', " ");
+    format!("{seconds}.{:03}000+0000", now.millis() % 1000)
+}
 
 /// How long ago `<dir>/heartbeat` was last written; `None` if there is none or it cannot be looked at. A time ahead of `now`
 /// (clock set back) counts as just now.
@@ -78,6 +118,7 @@ fn parse(line: &str) -> Option<Timestamp> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::UNIX_EPOCH;
 
     const HEARTBEAT: &[u8] = include_bytes!("../../tests/data/parallelcluster/clustermgtd_heartbeat");
@@ -91,6 +132,43 @@ mod tests {
         file.set_modified(UNIX_EPOCH + Duration::from_secs(1_800_000_000)).unwrap();
         assert_eq!(heartbeat_age(dir.path(), now), Some(Duration::from_secs(100)));
         assert_eq!(heartbeat_age(dir.path(), Timestamp::from_secs(1)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn r29_written_whole_in_the_packages_form_for_everyone_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("heartbeat");
+        let heartbeat = Heartbeat::at(&path);
+        for millis in [1_773_500_966_535, 1_773_500_967_000, 1_773_500_968_007] {
+            let now = Timestamp::from_millis(millis);
+            heartbeat.beat(now).unwrap();
+            let text = fs::read(&path).unwrap();
+            assert_eq!(text.len(), HEARTBEAT.len());
+            assert_eq!(read_heartbeat(&path).unwrap(), now);
+        }
+        heartbeat.beat(Timestamp::from_millis(1_773_500_966_535)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "2026-03-14 15:09:26.535000+0000");
+        assert_eq!(HEARTBEAT, b"2026-03-14 15:09:26.535897+0000");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        let error = Heartbeat::at(&dir.path().join("gone/heartbeat")).beat(Timestamp::default()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write the heartbeat ") && error.ends_with("gone/heartbeat"), "{error}");
+    }
+
+    #[test]
+    fn r29_threads_of_one_daemon_beat_at_once_and_no_reader_sees_less_than_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("heartbeat");
+        let heartbeat = Heartbeat::at(&path);
+        heartbeat.beat(Timestamp::from_secs(1)).unwrap();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..200).for_each(|n| heartbeat.beat(Timestamp::from_secs(1_800_000_000 + n)).unwrap())))
+                .collect();
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                assert!(parse(&fs::read_to_string(&path).unwrap()).is_some());
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "leftover temporary files");
     }
 
     fn replace(path: &Path, bytes: &[u8]) {

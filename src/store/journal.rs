@@ -321,6 +321,20 @@ fn in_line(number: usize, error: &serde_json::Error) -> String {
     format!("line {}, column {column}: {}", number + 1, problem.why)
 }
 
+/// The launch ids of all records; a folder that is not there has none.
+pub(super) fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries?,
+    };
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        names.extend(name.strip_suffix(SUFFIX).map(str::to_owned));
+    }
+    Ok(names)
+}
+
 /// The launch ids of all records, sorted. Removes temporary files and claims that belong to no record: both are made under the lock
 /// that the caller holds, so whoever made them is dead.
 fn record_ids(dir: &Path) -> io::Result<Vec<String>> {

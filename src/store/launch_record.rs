@@ -6,7 +6,7 @@
 //!
 //! Never deletes a record that it cannot read: instances may hang on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::error::StoreError;
 use super::journal::{Recovered, Running};
 use super::table::records;
+use crate::model::instance::tag;
 use crate::model::round::LaunchRequest;
 use crate::model::time::Timestamp;
 
@@ -71,6 +72,14 @@ pub(crate) struct FoundRecord {
     pub(crate) sweeps: Vec<(Timestamp, bool)>,
 }
 
+impl FoundRecord {
+    /// Its launch id, and those that its batches went out under: a run that finished another one repeats that one's requests.
+    pub(crate) fn launches(&self) -> BTreeSet<String> {
+        let sent = self.batches.iter().flat_map(|batch| &batch.request.tags).filter(|(key, _)| key == tag::LAUNCH);
+        sent.map(|(_, launch)| launch.clone()).chain([self.header.launch.clone()]).collect()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FoundBatch {
     pub(crate) batch: usize,
@@ -92,6 +101,20 @@ pub(crate) enum RecordState {
     Dead(DeadRecord),
     /// To be reported; left as it is.
     Unreadable { name: String, why: String },
+}
+
+impl RecordState {
+    /// The launch ids that it answers for; of one that cannot be read, its name's.
+    pub(crate) fn launches(&self) -> BTreeSet<String> {
+        match self {
+            Self::Live { record, .. } => record.launches(),
+            Self::Dead(dead) => dead.record.launches(),
+            Self::Unreadable { name, .. } => {
+                let stem = std::path::Path::new(name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                stem.into_iter().collect()
+            }
+        }
+    }
 }
 
 /// The record of the run that is going on. Dropped without [`LiveRecord::finish`] (or killed), it stays to be recovered.

@@ -67,22 +67,33 @@ impl Ledger {
     /// Changes the content under the lock. No file, or one that cannot be understood, is changed from `T::default()`.
     pub(crate) fn update<T: Document, R>(&self, change: impl FnOnce(&mut T) -> R) -> Result<R, StoreError> {
         let _lock = Lock::acquire(&self.lock, WAIT)?;
-        let mut value = match self.read() {
-            Ok(found) => found.unwrap_or_default(),
+        let mut value = self.read_to_write()?;
+        let result = change(&mut value);
+        self.write(&value, T::DURABLE)?;
+        Ok(result)
+    }
+
+    /// The content for one who is about to write it and keeps others from writing: a file that cannot be understood is moved aside, with
+    /// a warning, and counts as none.
+    pub(super) fn read_to_write<T: Document>(&self) -> Result<T, StoreError> {
+        match self.read() {
+            Ok(found) => Ok(found.unwrap_or_default()),
             Err(broken @ StoreError::Content { .. }) => {
                 let aside = self.aside();
                 fs::rename(&self.path, &aside).map_err(|error| io_error("move aside", &self.path, error))?;
                 tracing::warn!(kept_as = %aside.display(), "started anew: {broken}");
-                T::default()
+                Ok(T::default())
             }
-            Err(error) => return Err(error),
-        };
-        let result = change(&mut value);
-        let mut bytes = serde_json::to_vec_pretty(&value).map_err(|error| io_error("write", &self.path, error.into()))?;
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the content, whatever it was, for one who keeps others from writing.
+    pub(super) fn write(&self, value: &impl Serialize, durable: bool) -> Result<(), StoreError> {
+        let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| io_error("write", &self.path, error.into()))?;
         bytes.push(b'\n');
-        let replace = if T::DURABLE { atomic::replace } else { atomic::replace_unsynced };
-        replace(&self.path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &self.path, error))?;
-        Ok(result)
+        let replace = if durable { atomic::replace } else { atomic::replace_unsynced };
+        replace(&self.path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &self.path, error))
     }
 
     fn aside(&self) -> PathBuf {

@@ -12,25 +12,34 @@
 //!   failures.json            boot failures counted per group; failures.lock guards it
 //!   bucket.json              token bucket of launch calls; bucket.lock guards it
 //!   route53-bucket.json      token bucket of Route 53 calls; route53-bucket.lock guards it
-//!   *.json.bad               one of those four that could not be understood, kept for a person to look at
+//!   clustermgtd.json         what clustermgtd remembers; clustermgtd.lock guards it
+//!   clustermgtd.lock         flock: held by the one clustermgtd as long as it runs
+//!   *.json.bad               one of those five that could not be understood, kept for a person to look at
 //!   .*.tmp                   a file being written; one left by a killed program goes with the next write
-//!   heartbeat                written by clustermgtd
+//!   heartbeat                written by clustermgtd while it lives; 0644
+//!   fleet-status.json        status of the compute fleet, if it was ever stopped; fleet-status.lock guards it
+//!   fleet.lock               flock: held by whoever starts or stops the fleet, and by clustermgtd while it acts
+//!   clusterstatusmgtd.lock   flock: held by clusterstatusmgtd for as long as it lives
+//!   fleet-request            touched when the status was changed here, so that clusterstatusmgtd looks at once
 //! ```
 //!
 //! With `[state] store = "dynamodb"` the mapping, the state id and the launch records are items of a table (`table/`), and the rest is
 //! in the folder as before. `door.rs` is the same for both.
 //!
-//! All files are 0640. Opening `mapping.json` for reading is enough for other programs: it is replaced whole.
+//! All other files are 0640. Opening `mapping.json` for reading is enough for other programs: it is replaced whole.
 
 pub(crate) mod atomic;
 pub(crate) mod backoff;
 pub(crate) mod bucket;
+pub(crate) mod daemon_lock;
+pub(crate) mod daemon_memory;
 mod document;
 pub(crate) mod door;
 pub(crate) mod error;
 pub(crate) mod failures;
 pub(crate) mod file;
 mod filesystem;
+pub(crate) mod fleet_status;
 pub(crate) mod heartbeat;
 mod journal;
 pub(crate) mod launch_record;

@@ -20,6 +20,11 @@ pub(crate) enum Reply {
         body: String,
         request_id: Option<String>,
     },
+    /// Status 200 and this text, with one more header.
+    Headed {
+        header: (&'static str, String),
+        body: String,
+    },
     /// The first half of the answer, then a broken connection.
     Cut {
         body: String,
@@ -72,6 +77,13 @@ where
     // A task of its own: when the client goes away hyper drops this future, and the request must still be served.
     match tokio::spawn(serve(head, body.to_vec())).await.map_err(|_| Broken)? {
         Reply::Answer { status, kind, body, request_id } => Ok(respond(status, kind, body, request_id)),
+        Reply::Headed { header: (name, value), body } => {
+            let mut response = respond(200, "text/plain", body, None);
+            if let Ok(value) = header::HeaderValue::from_str(&value) {
+                response.headers_mut().insert(name, value);
+            }
+            Ok(response)
+        }
         Reply::Cut { body } => {
             let length = body.len() as u64;
             let half = Bytes::from(body).slice(..(length / 2) as usize);

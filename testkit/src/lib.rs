@@ -95,10 +95,15 @@
 //! assert!(route53.records("Z0123456789").is_empty() && route53.requests().is_empty());
 //! ```
 
+//! # Instance metadata
+//!
+//! [`imds::Endpoint`] is what an instance asks about itself: version 2 alone, texts by path, tokens that fail or run out.
+
 pub mod dynamodb;
 pub mod ec2;
 mod host;
 mod http;
+pub mod imds;
 pub mod route53;
 
 pub use host::Request as ServiceRequest;

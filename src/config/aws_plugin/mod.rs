@@ -277,5 +277,6 @@ fn node_group(partition: &str, group: &At<'_>, launch: &LaunchPolicy) -> Option<
     let specifications = specifications.and_then(|specifications| specifications.object().cloned()).unwrap_or_default();
     let specifications = pairs(&specifications).map(|pair| format!(" {pair}")).collect();
     let nodes = GroupNodes::List(nodes);
-    Some((Group { name, nodes, recipe, fallbacks: Vec::new(), launch: launch.clone() }, specifications))
+    let group = Group { name, nodes, recipe, fallbacks: Vec::new(), launch: launch.clone(), capacity_reservation: None };
+    Some((group, specifications))
 }

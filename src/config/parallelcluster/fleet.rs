@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::config::block;
 use crate::config::checks::{Complaint, check_allocation, check_subnet, check_type};
 use crate::config::queues::{NotANode, QueueIndex};
 use crate::model::api_parameters;
@@ -123,6 +124,7 @@ fn group(
 ) -> Result<Group, Vec<String>> {
     let mut resource = Resource { path: &files.fleet.path, at: format!("{queue}.{name}"), value, problems: Vec::new() };
     let Some(recipe) = resource.recipe(format!("{cluster}-{queue}-{name}")) else { return Err(resource.problems) };
+    let block = resource.block();
     let mut problems = resource.problems;
     let file = match recipe.api {
         Api::RunInstances => &files.run_instances,
@@ -141,6 +143,7 @@ fn group(
         launch.batch_size = launch.batch_size.min(MAX_FLEET_MINIMUM);
     }
     Ok(Group {
+        capacity_reservation: block.map(|named| named.or_else(|| block::named_in(&overrides))).unwrap_or_default(),
         name: format!("{queue}/{name}"),
         nodes: GroupNodes::Queue { queue: queue.to_owned(), resource: name.to_owned() },
         recipe: Recipe { overrides, ..recipe },
@@ -223,6 +226,12 @@ impl Resource<'_> {
             recipe.max_price = self.price().filter(|_| recipe.capacity == Capacity::Spot);
         }
         Some(recipe)
+    }
+
+    /// The reservation's id of a Capacity Block, as far as it is there; `None`: it is none.
+    fn block(&self) -> Option<Option<String>> {
+        let text = |key| self.value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        (text("CapacityType") == Some("capacity-block")).then(|| text("CapacityReservationId").map(str::to_owned))
     }
 
     /// A string; `null` and the empty string count as absent.

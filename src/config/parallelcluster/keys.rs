@@ -60,6 +60,21 @@ pub(crate) struct Keys<'f> {
     name: &'static str,
 }
 
+impl<'f> Keys<'f> {
+    pub(crate) fn file(&self) -> &'f File<'f> {
+        self.file
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Is the section in the file?
+    pub(crate) fn is_written(&self) -> bool {
+        self.file.ini.has_section(self.name)
+    }
+}
+
 impl Keys<'_> {
     /// The value, even if it is empty.
     fn found(&self, key: &str) -> Option<Found> {
@@ -172,6 +187,21 @@ impl Keys<'_> {
         self.integer(key, default, range)
     }
 
+    /// Is there a whole number below 0?
+    pub(crate) fn is_negative(&self, key: &str) -> bool {
+        matches!(self.file.ini.get(self.name, key), Some(Ok(found)) if int(&found.text).is_some_and(|number| number < 0))
+    }
+
+    /// A number as Python's `float` reads it.
+    pub(crate) fn float(&self, key: &str, default: f64) -> f64 {
+        let Some(found) = self.found(key) else { return default };
+        float(&found.text).unwrap_or_else(|| {
+            let message = format!("is {:?}, which is no number", found.text);
+            self.mistake(key, found.span, message, format!("write something like {key} = {default}"));
+            default
+        })
+    }
+
     /// One of ConfigParser's words for yes and no.
     pub(crate) fn boolean(&self, key: &str, default: bool) -> bool {
         let Some(found) = self.found(key) else { return default };
@@ -207,6 +237,17 @@ fn int(text: &str) -> Option<i64> {
     well_formed.then(|| plain.parse().unwrap_or(endless))
 }
 
+/// `1_0.5`, `.5`, `1e3`, `inf`: what Python's `float` takes, but for `nan`, which is no length of time.
+fn float(text: &str) -> Option<f64> {
+    let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let joined = text
+        .char_indices()
+        .filter(|(_, c)| *c == '_')
+        .all(|(at, _)| is_digit(text[..at].chars().next_back()) && is_digit(text[at + 1..].chars().next()));
+    let number: f64 = text.replace('_', "").parse().ok()?;
+    (joined && !number.is_nan()).then_some(number)
+}
+
 /// slurmctld's programs run in a folder that nobody chose, so a path must be whole.
 pub(crate) fn absolute(text: &str) -> Result<(), Complaint> {
     if text.starts_with('/') && !text.contains(['\n', '\0']) {
@@ -229,6 +270,19 @@ mod tests {
         }
         for text in ["", "+", "1.5", "0x10", "_1", "1_", "1__0", "five", "1 0", "--1"] {
             assert_eq!(int(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_as_python_writes_them() {
+        for (text, number) in
+            [("420.5", 420.5), ("600", 600.0), ("-1", -1.0), ("1e3", 1000.0), (".5", 0.5), ("1_000.2_5", 1000.25), ("+7.", 7.0)]
+        {
+            assert_eq!(float(text), Some(number), "{text}");
+        }
+        assert_eq!(float("inf"), Some(f64::INFINITY));
+        for text in ["", "nan", "soon", "1,5", "_1", "1_", "1_.5", "1__0", "0x10"] {
+            assert_eq!(float(text), None, "{text}");
         }
     }
 

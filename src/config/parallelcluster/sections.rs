@@ -1,4 +1,4 @@
-//! The keys of `[slurm_resume]`, `[slurm_suspend]` and our `[slurm_ec2]`: typed keys in, [`Settings`] out. Defaults are the package's
+//! The keys of `[slurm_resume]`, of which other sections have many too, of `[slurm_suspend]` and of our `[slurm_ec2]`: typed keys in, [`Settings`] out. Defaults are the package's
 //! (aws-facts B.3, B.4); what it has no key for stays as it comes.
 
 use std::path::PathBuf;
@@ -38,24 +38,35 @@ pub(crate) fn without_file(settings: &mut Settings) {
     settings.run.deadline = settings.run.deadline.min(Duration::from_secs(MAX_DEADLINE));
 }
 
-/// `[slurm_resume]` but its heartbeat, its logging and its JSON files.
-pub(crate) fn resume(keys: &Keys<'_>, settings: &mut Settings) {
-    without_file(settings);
+/// What `[slurm_resume]` and `[clustermgtd]` have in common, but heartbeat, logging and JSON files.
+pub(crate) fn common(keys: &Keys<'_>, settings: &mut Settings) {
     settings.region = keys.required("region", "eu-west-1", check_region);
     settings.cluster = keys.required("cluster_name", "hpc", |text| check_name(text, 128));
     settings.aws.proxy = proxy(keys);
-    let warnings = &mut settings.warnings;
-    let retries = keys.capped("boto3_retry", 1, 0..=MAX_RETRIES, "more would outlast the run", warnings).max(LEAST_RETRIES);
-    settings.aws.attempts = u32::try_from(retries + 1).unwrap_or(u32::MAX);
+    settings.aws.attempts = attempts(keys, 1, &mut settings.warnings);
     settings.publish = publish(keys, &mut settings.slurm.node_address, &mut settings.warnings);
-    settings.run.scale_by = if keys.boolean("job_level_scaling", true) { ScaleBy::Job } else { ScaleBy::Call };
-    settings.run.strategy = strategy(keys, &mut settings.warnings);
     let warnings = &mut settings.warnings;
     // 0: the package asks once.
     let timeout = keys.capped("instance_info_retrieval_timeout", 90, 0..=DAY, "a run is over before", warnings).max(1);
     settings.run.address_timeout = Duration::from_secs(timeout);
+    settings.run.terminate_batch_size = terminate_batch_size(keys, warnings);
+}
+
+/// What `[slurm_resume]` alone has.
+pub(crate) fn scaling(keys: &Keys<'_>, settings: &mut Settings) {
+    settings.run.scale_by = if keys.boolean("job_level_scaling", true) { ScaleBy::Job } else { ScaleBy::Call };
+    settings.run.strategy = strategy(keys, &mut settings.warnings);
+}
+
+/// Tries of one API call; `retries` is the program's default.
+pub(super) fn attempts(keys: &Keys<'_>, retries: u64, warnings: &mut Vec<String>) -> u32 {
+    let retries = keys.capped("boto3_retry", retries, 0..=MAX_RETRIES, "more would outlast the run", warnings).max(LEAST_RETRIES);
+    u32::try_from(retries + 1).unwrap_or(u32::MAX)
+}
+
+pub(super) fn terminate_batch_size(keys: &Keys<'_>, warnings: &mut Vec<String>) -> usize {
     let why = "TerminateInstances takes no more at once";
-    settings.run.terminate_batch_size = size(keys.capped("terminate_max_batch_size", 1000, 1..=MAX_TERMINATE, why, warnings));
+    size(keys.capped("terminate_max_batch_size", 1000, 1..=MAX_TERMINATE, why, warnings))
 }
 
 /// The launch policy of every compute resource.
@@ -78,18 +89,13 @@ pub(crate) fn heartbeat(keys: &Keys<'_>, resume: &Keys<'_>, warnings: &mut Vec<S
     }
 }
 
-/// `[slurm_ec2]` but `log_dir`.
-pub(crate) fn ours(keys: &Keys<'_>, settings: &mut Settings) {
-    keys.refuse_others(&[
-        "state_dir",
-        "log_dir",
-        "endpoint_url",
-        "ca_bundle",
-        "request_bucket",
-        "mapping_store",
-        "mapping_table",
-        "deadline",
-    ]);
+/// Its keys.
+const OURS: [&str; 8] =
+    ["state_dir", "log_dir", "endpoint_url", "ca_bundle", "request_bucket", "mapping_store", "mapping_table", "deadline"];
+
+/// `[slurm_ec2]` but `log_dir` and the keys `more`, which the program has besides.
+pub(crate) fn ours(keys: &Keys<'_>, more: &[&str], settings: &mut Settings) {
+    keys.refuse_others(&[&OURS, more].concat());
     settings.aws.ca_bundle = keys.path("ca_bundle");
     if let Some(dir) = keys.path("state_dir") {
         settings.state_dir = dir;
@@ -128,7 +134,7 @@ fn store(keys: &Keys<'_>, settings: &mut Settings) {
 }
 
 /// `NONE`, or a proxy with or without `http://`, as botocore takes it.
-fn proxy(keys: &Keys<'_>) -> Option<String> {
+pub(super) fn proxy(keys: &Keys<'_>) -> Option<String> {
     let whole =
         |text: &str| if text.contains("://") { text.to_owned() } else { format!("http://{}", text.trim_start_matches("//")) };
     let is_none = |text: &str| text.eq_ignore_ascii_case("none");

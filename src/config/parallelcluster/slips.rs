@@ -3,13 +3,22 @@
 
 use std::path::Path;
 
+use super::SECTIONS;
 use super::keys::File;
-use super::{OURS, RESUME, SECTIONS, SUSPEND};
+use super::programs::{CLUSTERMGTD, COMPUTEMGTD, FLEET_MANAGER, OURS, RESUME, STATUS, SUSPEND};
 use crate::config::cite::{Mistake, Source};
 use crate::config::file;
 use crate::config::words::nearest;
 
-/// The package's keys (aws-facts B.3, B.4).
+/// The package's keys (aws-facts B.3 to B.7).
+const KEYS: [(&str, &[&str]); 6] = [
+    (RESUME, &RESUME_KEYS),
+    (SUSPEND, &SUSPEND_KEYS),
+    (CLUSTERMGTD, &CLUSTERMGTD_KEYS),
+    (STATUS, &STATUS_KEYS),
+    (FLEET_MANAGER, &FLEET_MANAGER_KEYS),
+    (COMPUTEMGTD, &COMPUTEMGTD_KEYS),
+];
 const RESUME_KEYS: [&str; 24] = [
     "assign_node_max_batch_size",
     "boto3_retry",
@@ -37,9 +46,81 @@ const RESUME_KEYS: [&str; 24] = [
     "use_private_hostname",
 ];
 const SUSPEND_KEYS: [&str; 3] = ["clustermgtd_heartbeat_file_path", "clustermgtd_timeout", "logging_config"];
+const CLUSTERMGTD_KEYS: [&str; 41] = [
+    "assign_node_max_batch_size",
+    "boto3_retry",
+    "cluster_name",
+    "compute_console_logging_enabled",
+    "compute_console_logging_max_sample_size",
+    "compute_console_wait_time",
+    "create_fleet_overrides",
+    "disable_all_cluster_management",
+    "disable_all_health_checks",
+    "disable_capacity_blocks_management",
+    "disable_ec2_health_check",
+    "disable_scheduled_event_health_check",
+    "dns_domain",
+    "dynamodb_table",
+    "ec2_instance_missing_max_count",
+    "fleet_config_file",
+    "head_node_hostname",
+    "head_node_private_ip",
+    "health_check_timeout",
+    "health_check_timeout_after_slurmdstarttime",
+    "heartbeat_file_path",
+    "hosted_zone",
+    "instance_id",
+    "instance_info_retrieval_timeout",
+    "insufficient_capacity_timeout",
+    "launch_max_batch_size",
+    "logging_config",
+    "loop_time",
+    "node_replacement_timeout",
+    "orphaned_instance_timeout",
+    "protected_failure_count",
+    "proxy",
+    "region",
+    "run_instances_overrides",
+    "terminate_down_nodes",
+    "terminate_drain_nodes",
+    "terminate_max_batch_size",
+    "update_node_address",
+    "use_private_hostname",
+    // Of the package's own threads: known, and not read.
+    "worker_pool_max_backlog",
+    "worker_pool_size",
+];
+const STATUS_KEYS: [&str; 9] = [
+    "boto3_retry",
+    "cluster_name",
+    "computefleet_status_path",
+    "dynamodb_table",
+    "logging_config",
+    "loop_time",
+    "proxy",
+    "region",
+    "update_event_timeout_minutes",
+];
+const FLEET_MANAGER_KEYS: [&str; 6] =
+    ["boto3_retry", "cluster_name", "logging_config", "proxy", "region", "terminate_max_batch_size"];
+/// `dynamodb_table` is written by the cookbook and read by nobody.
+const COMPUTEMGTD_KEYS: [&str; 11] = [
+    "boto3_retry",
+    "cluster_name",
+    "clustermgtd_heartbeat_file_path",
+    "clustermgtd_timeout",
+    "disable_computemgtd_actions",
+    "dynamodb_table",
+    "logging_config",
+    "loop_time",
+    "proxy",
+    "region",
+    "slurm_nodename_file",
+];
 
 /// The sections of our TOML file, as far as they are needed to tell one.
-const TOML_SECTIONS: [&str; 8] = ["aws", "slurm", "state", "log", "launch", "group", "publish", "parallelcluster"];
+const TOML_SECTIONS: [&str; 11] =
+    ["aws", "slurm", "state", "log", "launch", "group", "publish", "parallelcluster", "clustermgtd", "fleet", "computemgtd"];
 
 /// Warnings of one file, each with its place. What is not near to a name that is read stays silent: the package ignores it, and later
 /// versions of it write more keys.
@@ -52,7 +133,7 @@ pub(super) fn warnings(file: &File<'_>) -> Vec<String> {
         .map(|name| file.warning(file.ini.header(name), &format!("section [{name}] is not read; write [{OURS}]")))
         .collect();
     let text = file.source.text.to_lowercase();
-    for (section, known) in [(RESUME, RESUME_KEYS.as_slice()), (SUSPEND, SUSPEND_KEYS.as_slice())] {
+    for (section, known) in KEYS {
         for (key, span) in file.ini.written(section) {
             // One that another key takes its value from is read.
             if known.contains(&key) || text.contains(&format!("%({key})s")) {
@@ -83,11 +164,14 @@ pub(crate) fn neither(path: &Path, text: &str) -> Option<Mistake> {
     let name = header.trim_start_matches('[').split(']').next().unwrap_or_default().trim();
     let of_toml = TOML_SECTIONS.contains(&name.split('.').next().unwrap_or_default().trim());
     let named_so = path.extension().is_some_and(|extension| extension == "conf") && !of_toml;
-    let begun_so = header.starts_with("[slurm_") || header.starts_with("[clusterm");
+    let before = text.get(..span.start).unwrap_or_default().lines().map(|line| line.trim_start_matches('\u{feff}').trim());
+    let is_first = before.clone().all(|line| line.is_empty() || line.starts_with(['#', ';']));
+    let begun_so = header.starts_with("[slurm_")
+        || (is_first && ["[clusterm", "[clusters", "[computem"].iter().any(|begin| header.starts_with(begin)));
     if !(named_so || begun_so) || file::is_toml(text) {
         return None;
     }
-    let [resume, suspend, daemon] = SECTIONS;
+    let [resume, suspend, daemon, ..] = SECTIONS;
     let mut message =
         format!("this is neither our TOML nor ParallelCluster's INI: there is no section [{resume}], [{suspend}] or [{daemon}]");
     let help = match nearest(name, SECTIONS).filter(|_| !name.is_empty()) {

@@ -1,5 +1,304 @@
-use super::Draft;
+//! Capacity Blocks: while one is not active, a reservation of Slurm's keeps jobs off its nodes (aws-facts D.3). The blocks' states, as far
+//! as EC2 was asked, and Slurm's reservations in; reservations to make, change and delete out.
+//!
+//! What EC2 said is remembered and compared with Slurm's reservations in every pass, so an update that failed is made again in the next
+//! one, and a block that EC2 does not know keeps nothing from the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Draft, Level, Memory, Policy, ReservationOrder, What};
+use crate::model::time::Timestamp;
+
+/// EC2 is asked for the blocks' states as often: the package's time, which it stretches to 11 minutes.
+const EVERY: Duration = Duration::from_mins(10);
+
+/// Reservations are named by their block, as the package names them; `cr-` begins every id, so that a site's own `pcluster-something`
+/// is not meant.
+const PREFIX: &str = "pcluster-";
+const ID: &str = "cr-";
+
+/// The state of a block that EC2 does not know; nothing is done because of it.
+const UNKNOWN: &str = "unknown";
+const ACTIVE: &str = "active";
+
+/// Is EC2 to be asked for the blocks' states in this pass? The program's first pass asks whatever this says.
+pub(crate) fn are_due(policy: &Policy, memory: &Memory, now: Timestamp) -> bool {
+    policy.upkeep.manage_blocks && ids(policy).next().is_some() && now.since(memory.blocks_checked) >= EVERY
+}
+
+/// Do the group's nodes wait for their block to become active? They are reserved and nothing about them counts as unhealthy.
+pub(super) fn is_waiting(draft: &Draft<'_>, group: usize) -> bool {
+    let block = draft.policy.groups[group].block.as_ref();
+    block.and_then(|id| draft.memory.blocks_waiting.get(id)).is_some_and(|state| waits(state))
+}
+
+fn waits(state: &str) -> bool {
+    state != ACTIVE && state != UNKNOWN
+}
 
 pub(super) fn blocks(draft: &mut Draft<'_>) {
-    let _ = draft;
+    if !draft.policy.upkeep.manage_blocks {
+        draft.memory.blocks_waiting.clear();
+        return;
+    }
+    remember(draft);
+    let nodes = nodes_of_blocks(draft);
+    let reservations: BTreeMap<&str, &[String]> =
+        draft.snapshot.reservations.iter().map(|it| (it.name.as_str(), it.nodes.as_slice())).collect();
+    for (id, nodes) in &nodes {
+        let name = format!("{PREFIX}{id}");
+        let state = draft.memory.blocks_waiting.get(*id).cloned();
+        match (state.as_deref(), reservations.get(name.as_str())) {
+            (Some(ACTIVE), Some(_)) => {
+                order(draft, ReservationOrder::Delete { name }, format!("capacity block {id} is active"));
+            }
+            // Nothing is left to be deleted.
+            (Some(ACTIVE), None) => drop(draft.memory.blocks_waiting.remove(*id)),
+            (Some(state), None) if waits(state) && !nodes.is_empty() => {
+                let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+                order(draft, ReservationOrder::Create { name, nodes }, format!("capacity block {id} is {state}"));
+            }
+            (Some(state), Some(reserved)) if waits(state) && !nodes.is_empty() && !same(reserved, nodes) => {
+                let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+                let why = format!("capacity block {id} is {state}, and its nodes are no longer those that are reserved");
+                order(draft, ReservationOrder::Update { name, nodes }, why);
+            }
+            _ => {}
+        }
+    }
+    forget_others(draft, &nodes);
+}
+
+/// Takes in what EC2 said. A block that it does not know stays as it was remembered.
+fn remember(draft: &mut Draft<'_>) {
+    let Some(told) = &draft.snapshot.blocks else { return };
+    draft.memory.blocks_checked = draft.snapshot.now;
+    for id in ids(draft.policy) {
+        let before = draft.memory.blocks_waiting.get(id).cloned();
+        match told.get(id) {
+            Some(block) => {
+                let state = if block.is_active() { ACTIVE } else { block.state.as_str() };
+                if before.as_deref() != Some(state) && state != ACTIVE {
+                    draft.note(
+                        Level::Info,
+                        format!("capacity block {id} is {state}: no jobs start on its nodes until it is active"),
+                    );
+                }
+                draft.memory.blocks_waiting.insert(id.to_owned(), state.to_owned());
+            }
+            None if before.is_none() => {
+                draft.note(Level::Warn, format!("capacity block {id} is in the configuration, but EC2 does not know it"));
+                draft.memory.blocks_waiting.insert(id.to_owned(), UNKNOWN.to_owned());
+            }
+            None => {}
+        }
+    }
+}
+
+/// Block → the nodes of its groups, in the order of names.
+fn nodes_of_blocks<'a>(draft: &Draft<'a>) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut nodes: BTreeMap<&str, Vec<&str>> = ids(draft.policy).map(|id| (id, Vec::new())).collect();
+    for facts in &draft.facts {
+        if let Some(id) = &draft.policy.groups[facts.group].block {
+            nodes.entry(id).or_default().push(facts.name);
+        }
+    }
+    nodes
+}
+
+/// Reservations of blocks that the configuration no longer has. Where it has no blocks and never had, there is nothing of ours.
+fn forget_others(draft: &mut Draft<'_>, configured: &BTreeMap<&str, Vec<&str>>) {
+    if configured.is_empty() && draft.memory.blocks_waiting.is_empty() {
+        return;
+    }
+    let mut reserved = BTreeSet::new();
+    let snapshot = draft.snapshot;
+    for reservation in &snapshot.reservations {
+        let Some(id) = reservation.name.strip_prefix(PREFIX).filter(|id| id.starts_with(ID)) else { continue };
+        reserved.insert(id);
+        if !configured.contains_key(id) {
+            let why = format!("capacity block {id} is no longer in the configuration");
+            order(draft, ReservationOrder::Delete { name: reservation.name.clone() }, why);
+        }
+    }
+    draft.memory.blocks_waiting.retain(|id, _| configured.contains_key(id.as_str()) || reserved.contains(id.as_str()));
+}
+
+/// The blocks of the configuration, each as often as groups have it.
+fn ids(policy: &Policy) -> impl Iterator<Item = &str> {
+    policy.groups.iter().filter_map(|group| group.block.as_deref())
+}
+
+fn order(draft: &mut Draft<'_>, order: ReservationOrder, why: String) {
+    draft.act(What::Reservation(order), why);
+}
+
+fn same(reserved: &[String], nodes: &[&str]) -> bool {
+    let reserved: BTreeSet<&str> = reserved.iter().map(String::as_str).collect();
+    reserved == nodes.iter().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::{NOW, World, lines, notes};
+    use super::*;
+    use crate::model::cluster::{CapacityBlock, Reservation};
+
+    const CREATE: &str = "reserve pcluster-cr-1";
+    const UPDATE: &str = "update-reservation pcluster-cr-1";
+    const DELETE: &str = "delete-reservation pcluster-cr-1";
+
+    /// Two groups in one block and one in none, all nodes off; the block's are q1-dy-p5-1, q1-dy-p5-2, q2-dy-p5-1.
+    fn world() -> World {
+        let mut world = World::new();
+        world.nodes("q1-dy-p5-", 2, "IDLE+CLOUD+POWERED_DOWN").node("q2-dy-p5-1", "IDLE+CLOUD+POWERED_DOWN");
+        world.node("q2-dy-c5-1", "IDLE+CLOUD+POWERED_DOWN");
+        world.policy.groups[0].block = Some("cr-1".to_owned());
+        world.policy.groups[1].block = Some("cr-1".to_owned());
+        world
+    }
+
+    fn told(states: &[(&str, &str)]) -> Option<BTreeMap<String, CapacityBlock>> {
+        let block =
+            |(id, state): &(&str, &str)| ((*id).to_owned(), CapacityBlock { id: (*id).to_owned(), state: (*state).to_owned() });
+        Some(states.iter().map(block).collect())
+    }
+
+    fn reservation(name: &str, nodes: &[&str]) -> Reservation {
+        Reservation { name: name.to_owned(), nodes: nodes.iter().map(|node| (*node).to_owned()).collect() }
+    }
+
+    const NODES: [&str; 3] = ["q1-dy-p5-1", "q1-dy-p5-2", "q2-dy-p5-1"];
+
+    #[test]
+    fn a_reservation_follows_the_state_of_its_block() {
+        for (state, reserved, expected) in [
+            ("scheduled", None, vec![CREATE]),
+            ("payment-pending", None, vec![CREATE]),
+            ("expired", None, vec![CREATE]),
+            ("scheduled", Some(&NODES[..]), vec![]),
+            ("scheduled", Some(&["q2-dy-p5-1", "q1-dy-p5-1", "q1-dy-p5-2"]), vec![]),
+            ("scheduled", Some(&NODES[..2]), vec![UPDATE]),
+            ("active", None, vec![]),
+            ("active", Some(&NODES[..]), vec![DELETE]),
+        ] {
+            let mut world = world();
+            world.snapshot.blocks = told(&[("cr-1", state)]);
+            world.snapshot.reservations.extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
+            let decision = world.decide();
+            assert_eq!(lines(&decision.actions), expected, "{state} {reserved:?}");
+            for action in &decision.actions {
+                if let What::Reservation(ReservationOrder::Create { nodes, .. } | ReservationOrder::Update { nodes, .. }) =
+                    &action.what
+                {
+                    assert_eq!(nodes, &NODES, "all nodes of the block and no others");
+                }
+            }
+            world.memory = decision.memory;
+            let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);
+            assert_eq!([is_waiting(&draft, 0), is_waiting(&draft, 1)], [state != "active"; 2]);
+            assert!(!is_waiting(&draft, 2), "no block");
+        }
+    }
+
+    #[test]
+    fn an_update_that_failed_is_made_again_without_asking_ec2_again() {
+        for (state, reserved, expected) in
+            [("scheduled", None, CREATE), ("scheduled", Some(&NODES[..2]), UPDATE), ("active", Some(&NODES[..]), DELETE)]
+        {
+            let mut world = world();
+            world.snapshot.blocks = told(&[("cr-1", state)]);
+            world.snapshot.reservations.extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
+            assert_eq!(world.pass_lines(), [expected]);
+            world.snapshot.blocks = None;
+            assert_eq!(world.pass_lines(), [expected]);
+            world.snapshot.reservations.clear();
+            if state != "active" {
+                world.snapshot.reservations.push(reservation("pcluster-cr-1", &NODES));
+            }
+            assert_eq!(world.pass_lines(), [""; 0], "it has worked");
+            assert_eq!(world.pass_lines(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn ec2_is_asked_every_ten_minutes_and_not_only_every_eleven() {
+        let mut world = world();
+        let due = |world: &World| are_due(&world.policy, &world.memory, world.snapshot.now);
+        assert!(due(&world), "never asked");
+        world.snapshot.blocks = told(&[("cr-1", "active")]);
+        world.pass();
+        world.snapshot.blocks = None;
+        for _ in 0..8 {
+            world.pass();
+            assert!(!due(&world));
+        }
+        world.pass();
+        assert_eq!(world.snapshot.now, NOW + Duration::from_mins(10));
+        assert!(due(&world));
+        world.pass();
+        assert!(due(&world), "it was not answered");
+        world.policy.upkeep.manage_blocks = false;
+        assert!(!due(&world), "not wanted");
+        world.policy.upkeep.manage_blocks = true;
+        world.policy.groups.iter_mut().for_each(|group| group.block = None);
+        assert!(!due(&world), "no blocks");
+    }
+
+    #[test]
+    fn one_bad_id_hides_no_other_block() {
+        let mut world = world();
+        world.policy.groups[2].block = Some("cr-2".to_owned());
+        world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
+        world.snapshot.reservations.push(reservation("pcluster-cr-2", &["q2-dy-c5-1"]));
+        let decision = world.pass();
+        assert_eq!(lines(&decision.actions), [CREATE], "what is there for the unknown one stays");
+        assert!(notes(&decision).contains(&"capacity block cr-2 is in the configuration, but EC2 does not know it"));
+        let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);
+        assert!(is_waiting(&draft, 0) && !is_waiting(&draft, 2));
+        assert!(notes(&world.pass()).is_empty(), "said once");
+    }
+
+    #[test]
+    fn a_known_block_that_ec2_does_not_show_once_stays_as_it_was() {
+        let mut world = world();
+        world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
+        world.pass();
+        world.snapshot.blocks = told(&[]);
+        assert_eq!(world.pass_lines(), [CREATE]);
+    }
+
+    #[test]
+    fn reservations_of_blocks_that_are_no_longer_configured_go() {
+        let mut world = world();
+        let names = ["pcluster-cr-1", "pcluster-cr-9", "pcluster-maintenance", "cr-9", "maintenance"];
+        world.snapshot.reservations = names.map(|name| reservation(name, &NODES)).to_vec();
+        world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
+        assert_eq!(world.pass_lines(), ["delete-reservation pcluster-cr-9"]);
+        // The last block leaves the configuration: its reservation goes, until it is gone.
+        world.policy.groups.iter_mut().for_each(|group| group.block = None);
+        world.snapshot.blocks = None;
+        world.snapshot.reservations.retain(|it| it.name != "pcluster-cr-9");
+        assert_eq!(world.pass_lines(), [DELETE]);
+        assert_eq!(world.pass_lines(), [DELETE]);
+        world.snapshot.reservations.retain(|it| it.name != "pcluster-cr-1");
+        assert_eq!(world.pass_lines(), [""; 0]);
+        // Never had blocks, as far as anybody remembers: such reservations are somebody else's.
+        world.snapshot.reservations.push(reservation("pcluster-cr-9", &NODES));
+        assert_eq!(world.pass_lines(), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_done_where_blocks_are_not_to_be_managed() {
+        let mut world = world();
+        world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
+        world.pass();
+        world.policy.upkeep.manage_blocks = false;
+        world.snapshot.reservations = vec![reservation("pcluster-cr-9", &NODES)];
+        let decision = world.pass();
+        assert!(decision.actions.is_empty());
+        let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);
+        assert!(!is_waiting(&draft, 0));
+    }
 }

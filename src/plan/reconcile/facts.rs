@@ -1,14 +1,19 @@
 //! Each node of ours with what stands behind it: Slurm's node, the mapping's entry and EC2's instance brought together.
+//!
+//! An instance stands behind one node at most: the one whose entry names it, else the one whose InstanceId does, else the one with its
+//! address, and a node that is off comes last everywhere. So an old address that EC2 gave to another node's instance meanwhile is never
+//! a reason to terminate that one. Indexes are made once; every look-up is one step.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use super::{Policy, Snapshot};
-use crate::model::instance::Instance;
+use super::{Member, Policy, Snapshot};
+use crate::model::instance::{Instance, InstanceState};
 use crate::model::mapping::{NodeEntry, NodeState};
-use crate::model::node::SlurmNode;
+use crate::model::node::{Base, SlurmNode};
+use crate::model::time::Timestamp;
 
 /// One node of ours.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) name: &'a str,
     pub(crate) node: &'a SlurmNode,
@@ -17,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_static: bool,
     pub(crate) entry: Option<&'a NodeEntry>,
     pub(crate) backing: Backing<'a>,
+    /// What is named behind the node will not come (back): ended, or not shown for longer than `missing.rs` allows.
+    pub(crate) is_gone: bool,
 }
 
 /// What stands behind a node: by the mapping, else by Slurm's InstanceId, else by its address (aws-facts B.15).
@@ -50,55 +57,154 @@ impl<'a> Backing<'a> {
     }
 }
 
+impl<'a> Facts<'a> {
+    /// The id of the instance that stands behind the node or is named for it, whatever EC2 shows of it.
+    pub(crate) fn instance_id(&self) -> Option<&'a str> {
+        match self.backing {
+            Backing::Instance(instance) | Backing::Ended(instance) => Some(instance.id.as_str()),
+            Backing::Nothing | Backing::Claimed | Backing::Missing => {
+                self.entry.and_then(|entry| entry.instance_id.as_deref()).or(self.node.instance_id.as_deref())
+            }
+        }
+    }
+
+    /// When what stands behind the node was launched: as the mapping knows it, else as EC2 tells; `None` = not known.
+    pub(crate) fn launched(&self) -> Option<Timestamp> {
+        let by_entry = self.entry.and_then(|entry| entry.launched);
+        by_entry.or_else(|| self.backing.instance().and_then(|instance| instance.launch_time))
+    }
+
+    /// The node is claimed by a launch that is at work or that a recovery will finish.
+    pub(crate) fn has_live_claim(&self, snapshot: &Snapshot) -> bool {
+        let claim = self.entry.filter(|entry| entry.state == NodeState::Launching);
+        claim.is_some_and(|entry| snapshot.live.contains(&entry.launch) || snapshot.launches.contains(&entry.launch))
+    }
+
+    pub(crate) fn has_address(&self) -> bool {
+        has_address(self.node)
+    }
+}
+
 /// The address of a node that has none of its own: its name, or the one that a failed launch leaves on Slurm 22.05 (RFC 5737).
 pub(crate) fn has_address(node: &SlurmNode) -> bool {
     node.addr != node.name
         && !node.addr.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_documentation() || ip.is_unspecified())
 }
 
-/// The nodes of ours, in the order of names.
-pub(super) fn of<'a>(snapshot: &'a Snapshot, policy: &'a Policy) -> Vec<Facts<'a>> {
-    let by_address: BTreeMap<&str, &Instance> = snapshot
-        .instances
-        .values()
-        .filter(|instance| instance.state.is_live())
-        .filter_map(|instance| Some((instance.private_ip.as_deref()?, instance)))
-        .collect();
-    let ours = snapshot.nodes.iter().filter_map(|(name, member)| Some((name, member, member.group?)));
-    ours.filter(|(_, _, group)| *group < policy.groups.len())
-        .map(|(name, member, group)| {
-            let entry = snapshot.mapping.nodes.get(name);
-            let backing = backing(snapshot, &member.slurm, entry, &by_address);
-            Facts { name, node: &member.slurm, group, is_static: member.is_static, entry, backing }
-        })
-        .collect()
+/// Who stands before which instance.
+#[derive(Debug, Default)]
+pub(super) struct Owners<'a> {
+    by_instance: HashMap<&'a str, Owner<'a>>,
+    by_address: HashMap<&'a str, &'a Instance>,
 }
 
-fn backing<'a>(
-    snapshot: &'a Snapshot,
-    node: &'a SlurmNode,
-    entry: Option<&'a NodeEntry>,
-    by_address: &BTreeMap<&str, &'a Instance>,
-) -> Backing<'a> {
-    let known = |id: &str| match snapshot.instances.get(id) {
-        Some(instance) if instance.state.is_usable() => Backing::Instance(instance),
-        Some(instance) => Backing::Ended(instance),
-        None => Backing::Missing,
-    };
-    match entry {
-        Some(entry) if entry.state == NodeState::Launching => return Backing::Claimed,
-        Some(NodeEntry { instance_id: Some(id), .. }) => return known(id),
-        Some(_) | None => {}
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) node: &'a str,
+    /// The mapping says so; else Slurm does.
+    pub(super) is_mapped: bool,
+    /// Slurm says so of a node that is off: it is not that node's any more.
+    pub(super) is_off: bool,
+}
+
+impl<'a> Owners<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let live = snapshot.instances.values().filter(|instance| instance.state.is_live());
+        let by_address = live.filter_map(|instance| Some((instance.private_ip.as_deref()?, instance))).collect();
+        let mut owners = Self { by_instance: HashMap::with_capacity(snapshot.instances.len()), by_address };
+        for (node, entry) in &snapshot.mapping.nodes {
+            if let Some(id) = mapped(Some(entry)) {
+                owners.add(id, Owner { node, is_mapped: true, is_off: false });
+            }
+        }
+        let unmapped: Vec<(&SlurmNode, Owner<'_>)> = snapshot
+            .nodes
+            .iter()
+            .filter(|(_, member)| member.slurm.instance_id.is_some() || has_address(&member.slurm))
+            .filter(|(name, _)| mapped(snapshot.mapping.nodes.get(*name)).is_none())
+            .map(|(node, Member { slurm, .. })| (slurm, Owner { node, is_mapped: false, is_off: slurm.state.is_powered_down() }))
+            .collect();
+        for off in [false, true] {
+            let those = || unmapped.iter().filter(|(_, owner)| owner.is_off == off);
+            for (node, owner) in those() {
+                if let Some(instance) = known(snapshot, node) {
+                    owners.add(&instance.id, *owner);
+                }
+            }
+            for (node, owner) in those() {
+                if let Some(instance) = owners.at_address(node) {
+                    owners.add(&instance.id, *owner);
+                }
+            }
+        }
+        owners
     }
-    if let Some(id) = &node.instance_id {
-        return known(id);
+
+    /// The first word counts.
+    fn add(&mut self, id: &'a str, owner: Owner<'a>) {
+        self.by_instance.entry(id).or_insert(owner);
     }
-    if !has_address(node) {
-        return Backing::Nothing;
+
+    pub(super) fn get(&self, instance: &str) -> Option<Owner<'a>> {
+        self.by_instance.get(instance).copied()
     }
-    match by_address.get(node.addr.as_str()) {
-        Some(instance) if instance.state.is_usable() => Backing::Instance(instance),
-        Some(instance) => Backing::Ended(instance),
-        None => Backing::Missing,
+
+    fn at_address(&self, node: &SlurmNode) -> Option<&'a Instance> {
+        if !has_address(node) {
+            return None;
+        }
+        self.by_address.get(node.addr.as_str()).copied()
     }
+
+    fn is(&self, node: &str, instance: &Instance) -> bool {
+        self.get(&instance.id).is_some_and(|owner| owner.node == node)
+    }
+
+    fn backing(&self, snapshot: &'a Snapshot, node: &'a SlurmNode, entry: Option<&'a NodeEntry>) -> Backing<'a> {
+        if entry.is_some_and(|entry| entry.state == NodeState::Launching) {
+            return Backing::Claimed;
+        }
+        let named = match mapped(entry) {
+            Some(id) => snapshot.instances.get(id),
+            // An InstanceId that EC2 does not know may be a list of ids that Slurm before 25.11.6 took for one (aws-facts B.15).
+            None => known(snapshot, node).or_else(|| self.at_address(node)),
+        };
+        match named {
+            Some(instance) if !self.is(&node.name, instance) => Backing::Missing,
+            Some(instance) if has_ended(instance.state) => Backing::Ended(instance),
+            Some(instance) => Backing::Instance(instance),
+            None if mapped(entry).is_some() || node.instance_id.is_some() || has_address(node) => Backing::Missing,
+            None => Backing::Nothing,
+        }
+    }
+}
+
+/// Does not come up again by itself. A state of EC2's that is not known here is none of an end.
+fn has_ended(state: InstanceState) -> bool {
+    !state.is_usable() && state != InstanceState::Unknown
+}
+
+/// The instance that the mapping names for a node.
+fn mapped(entry: Option<&NodeEntry>) -> Option<&str> {
+    entry.filter(|entry| entry.state == NodeState::Running)?.instance_id.as_deref()
+}
+
+/// The instance that Slurm names for a node by its id, if EC2 shows it.
+fn known<'a>(snapshot: &'a Snapshot, node: &SlurmNode) -> Option<&'a Instance> {
+    snapshot.instances.get(node.instance_id.as_ref()?)
+}
+
+/// The nodes of ours, in the order of names. Nodes that Slurm does not use yet or knows nothing about (FUTURE, UNKNOWN) and those in a
+/// base state that is not known here are left out: no rule may touch them.
+pub(super) fn of<'a>(snapshot: &'a Snapshot, policy: &Policy, owners: &Owners<'a>) -> Vec<Facts<'a>> {
+    let ours = snapshot.nodes.iter().filter_map(|(name, member)| Some((name, member, member.group?)));
+    ours.filter(|(_, _, group)| *group < policy.groups.len())
+        .filter(|(_, member, _)| !matches!(member.slurm.state.base, Base::Future | Base::Unknown | Base::Other(_)))
+        .map(|(name, member, group)| {
+            let entry = snapshot.mapping.nodes.get(name);
+            let backing = owners.backing(snapshot, &member.slurm, entry);
+            let is_gone = matches!(backing, Backing::Ended(_));
+            Facts { name, node: &member.slurm, group, is_static: member.is_static, entry, backing, is_gone }
+        })
+        .collect()
 }

@@ -1,9 +1,121 @@
-use super::Draft;
+//! Partitions that are out of service: by a stopped fleet, by protected mode, or by hand. Nothing of ours runs there for long.
 
+use std::collections::BTreeSet;
+
+use super::facts::Backing;
+use super::{Draft, Facts, Memory, Order, What, state, sync};
+use crate::model::cluster::PartitionState;
+use crate::model::instance::Instance;
+
+/// The package's words (aws-facts B.16).
+const STOPPING: &str = "stopping cluster";
+const INACTIVE: &str = "inactive partition";
+
+const STOPPED: &str = "the fleet is stopped";
+
+/// A fleet that is stopped stays so: partitions inactive, nodes off, no instance of ours alive.
 pub(super) fn stopped(draft: &mut Draft<'_>) {
-    let _ = draft;
+    let (snapshot, policy) = (draft.snapshot, draft.policy);
+    for partition in snapshot.partitions.values().filter(|partition| policy.partitions.contains(&partition.name)) {
+        if partition.state != PartitionState::Inactive {
+            draft.act(What::Inactivate { partition: partition.name.clone() }, STOPPED);
+        }
+    }
+    for index in 0..draft.facts.len() {
+        stop(draft, index);
+    }
+    for (id, instance) in &snapshot.instances {
+        end(draft, id, instance);
+    }
+    // What was underway is over. Failures of this time must not count in the next, or a start could end in protected mode at once (Z*).
+    let memory = &draft.memory;
+    draft.memory = Memory {
+        failures_seen: snapshot.now,
+        protected: memory.protected.clone(),
+        blocks_checked: memory.blocks_checked,
+        blocks_waiting: memory.blocks_waiting.clone(),
+        ..Memory::default()
+    };
 }
 
+fn stop(draft: &mut Draft<'_>, index: usize) {
+    let facts = draft.facts[index];
+    let state = &facts.node.state;
+    let is_off = state::is_off(state);
+    if !is_off && !state::is_powering_down(state) {
+        draft.order(facts.name, Order::PowerDownForce, Some(STOPPING), STOPPED);
+    }
+    // The instances that are there go below, and their entries with them.
+    let is_over = facts.is_gone || (facts.backing == Backing::Claimed && !facts.has_live_claim(draft.snapshot));
+    if is_over && facts.entry.is_some() && facts.backing.instance().is_none() {
+        draft.let_go(index, STOPPED);
+    }
+    if facts.has_address() && (is_off || !state::is_powering_down(state)) {
+        draft.order(facts.name, Order::ResetAddress, None, STOPPED);
+    }
+}
+
+/// The instance goes, unless a launch that is not over will release it itself.
+fn end<'a>(draft: &mut Draft<'a>, id: &'a str, instance: &'a Instance) {
+    let owner = draft.owners.get(id);
+    let is_mapped = owner.is_some_and(|owner| owner.is_mapped);
+    if !instance.state.is_live() || (!is_mapped && sync::is_of_a_launch(draft, instance)) {
+        return;
+    }
+    let node = owner.filter(|owner| !owner.is_off).map(|owner| owner.node);
+    draft.terminate(id, node, STOPPED);
+}
+
+/// Nodes that no active partition of ours has: instances terminated, nodes reset. Slurm's own meaning of INACTIVE is that what was started
+/// goes on: a node with a job, running or waiting for the boot, is left until the job ends.
 pub(super) fn inactive_partitions(draft: &mut Draft<'_>) {
-    let _ = draft;
+    let inactive = inactive(draft);
+    if inactive.is_empty() {
+        return;
+    }
+    for index in 0..draft.facts.len() {
+        if is_inactive(draft, &inactive, &draft.facts[index]) {
+            draft.handle(draft.facts[index].name);
+            take_out(draft, index);
+        }
+    }
+}
+
+/// The partitions of ours that are inactive.
+fn inactive<'a>(draft: &Draft<'a>) -> BTreeSet<&'a str> {
+    let ours = draft.snapshot.partitions.values().filter(|partition| draft.policy.partitions.contains(&partition.name));
+    ours.filter(|partition| partition.state == PartitionState::Inactive).map(|partition| partition.name.as_str()).collect()
+}
+
+/// In partitions of ours, and in inactive ones alone.
+fn is_inactive(draft: &Draft<'_>, inactive: &BTreeSet<&str>, facts: &Facts<'_>) -> bool {
+    let mut ours = facts.node.partitions.iter().filter(|partition| draft.policy.partitions.contains(*partition)).peekable();
+    ours.peek().is_some() && ours.all(|partition| inactive.contains(partition.as_str()))
+}
+
+fn take_out(draft: &mut Draft<'_>, index: usize) {
+    let facts = draft.facts[index];
+    let state = &facts.node.state;
+    if state::is_rebooting(state) {
+        return;
+    }
+    if state::has_job(state) && !state::is_down(state) {
+        if facts.is_gone && !state.is_powered_down() {
+            sync::take_gone_down(draft, index, true);
+        }
+        return;
+    }
+    draft.memory.replacing.remove(facts.name);
+    if state::is_off(state) || state::is_powering_down(state) {
+        sync::settle(draft, index);
+        return;
+    }
+    let comes_by_itself = state.power_down_requested() && !state::is_down(state);
+    if comes_by_itself || facts.has_live_claim(draft.snapshot) || state.has("POWER_UP") {
+        return;
+    }
+    let is_unfinished = facts.node.reason.as_deref().is_some_and(|reason| reason.contains(INACTIVE)) && state::is_down(state);
+    if facts.needs_reset_when_inactive() || facts.backing.instance().is_some() || is_unfinished {
+        draft.take_down(index, INACTIVE, "its partition is inactive");
+    }
 }

@@ -14,12 +14,14 @@ mod forgotten;
 mod health;
 mod inactive;
 mod memory;
+mod missing;
 mod orphans;
 mod policy;
 mod protected;
+mod reasons;
 mod report;
 mod shortage;
-mod state;
+pub(crate) mod state;
 mod statics;
 mod stuck;
 mod sync;
@@ -27,20 +29,34 @@ mod unhealthy;
 
 #[cfg(test)]
 mod test_support;
+#[cfg(test)]
+mod test_world;
+#[cfg(test)]
+mod tests_inactive;
+#[cfg(test)]
+mod tests_orphans;
+#[cfg(test)]
+mod tests_state;
+#[cfg(test)]
+mod tests_sync;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub(crate) use action::{Action, Order, ReservationOrder, What};
+pub(crate) use blocks::are_due as blocks_are_due;
 pub(crate) use facts::Facts;
 pub(crate) use memory::Memory;
+#[cfg(test)]
+pub(crate) use memory::{GroupFailures, NodeFailure};
 pub(crate) use policy::{GroupView, Policy, SuspendRules};
+pub(crate) use protected::way_out;
 pub(crate) use report::{Level, Note, Report};
 
-use crate::model::cluster::{Ailment, CapacityBlock, Partition, Reservation};
+use crate::model::cluster::{Ailment, CapacityBlock, Partition, PartitionState, Reservation};
 use crate::model::fleet::FleetStatus;
 use crate::model::instance::Instance;
 use crate::model::mapping::Mapping;
-use crate::model::node::SlurmNode;
+use crate::model::node::{SlurmNode, State};
 use crate::model::time::Timestamp;
 
 /// The world at one moment, whole. EC2 was asked first, then mapping and records together, then Slurm: so what Slurm shows is the
@@ -55,6 +71,8 @@ pub(crate) struct Snapshot {
     pub(crate) reservations: Vec<Reservation>,
     /// Instances that are ours by tag and live, and those that the mapping or Slurm names, in whatever state EC2 shows them.
     pub(crate) instances: BTreeMap<String, Instance>,
+    /// Those of them that are not ours by tag: Slurm's InstanceId alone names them. They back their node and are never terminated.
+    pub(crate) strangers: BTreeSet<String>,
     pub(crate) mapping: Mapping,
     /// The mapping was missing and has just been rebuilt: nothing is terminated in this pass.
     pub(crate) rebuilt: bool,
@@ -133,28 +151,43 @@ pub(crate) struct Draft<'a> {
     pub(crate) notes: Vec<Note>,
     pub(crate) report: Report,
     /// Nodes that have a repair in this pass, or are to be left alone in it: no later rule touches them.
-    handled: BTreeSet<&'a str>,
+    handled: HashSet<&'a str>,
     /// Instances that go in this pass.
-    terminated: BTreeSet<&'a str>,
+    terminated: HashSet<&'a str>,
+    /// Which node stands before which instance.
+    owners: facts::Owners<'a>,
 }
 
 impl<'a> Draft<'a> {
     fn new(snapshot: &'a Snapshot, memory: &'a Memory, policy: &'a Policy) -> Self {
+        let owners = facts::Owners::of(snapshot);
+        let mut facts = facts::of(snapshot, policy, &owners);
+        let before = memory;
+        let mut memory = memory.clone();
+        missing::judge(snapshot, policy, &mut memory, &mut facts);
+        // Powering down is what a repair looks like while it is under way: the count goes on where it had no effect.
+        let goes_down = |state: &State| !state.is_powering_up() && (state.is_powering_down() || state.power_down_requested());
+        memory.watched.retain(|node, _| snapshot.nodes.get(node).is_some_and(|member| goes_down(&member.slurm.state)));
         Self {
             snapshot,
             policy,
-            facts: facts::of(snapshot, policy),
-            before: memory,
-            memory: memory.clone(),
+            facts,
+            before,
+            memory,
             actions: Vec::new(),
             notes: Vec::new(),
             report: Report::default(),
-            handled: BTreeSet::new(),
-            terminated: BTreeSet::new(),
+            handled: HashSet::new(),
+            terminated: HashSet::new(),
+            owners,
         }
     }
 
-    fn finish(self) -> Decision {
+    fn finish(mut self) -> Decision {
+        let nodes = &self.snapshot.nodes;
+        self.memory.replacing.retain(|node, _| nodes.contains_key(node));
+        self.memory.counted.retain(|node, _| nodes.contains_key(node));
+        self.memory.failing.retain(|node, _| nodes.contains_key(node));
         Decision { actions: self.actions, memory: self.memory, notes: self.notes, report: self.report }
     }
 
@@ -167,6 +200,24 @@ impl<'a> Draft<'a> {
         self.handled.insert(node);
     }
 
+    /// Are all of the node's partitions that are ours inactive? Such nodes are `inactive.rs`'s alone.
+    pub(crate) fn is_out_of_service(&self, facts: &Facts<'_>) -> bool {
+        let mut ours = facts.node.partitions.iter().filter(|name| self.policy.partitions.contains(*name)).peekable();
+        let inactive = |name: &String| self.snapshot.partitions.get(name).is_some_and(|it| it.state == PartitionState::Inactive);
+        ours.peek().is_some() && ours.all(inactive)
+    }
+
+    /// In how many passes running, this one included, has `rule` seen the node like this? What no rule sees in a pass is forgotten, so
+    /// the count begins anew when the condition ends; passes in which the node powers down neither count nor end it. A node is watched by
+    /// one rule at a time.
+    pub(crate) fn seen(&mut self, node: &str, rule: &str) -> u32 {
+        let before = self.before.watched.get(node).filter(|watched| watched.rule == rule);
+        let passes = before.map_or(0, |watched| watched.passes).saturating_add(1);
+        let since = before.map_or(self.snapshot.now, |watched| watched.since);
+        self.memory.watched.insert(node.to_owned(), memory::Watched { rule: rule.to_owned(), since, passes });
+        passes
+    }
+
     pub(crate) fn act(&mut self, what: What, why: impl Into<String>) {
         self.actions.push(Action { what, why: why.into() });
     }
@@ -177,10 +228,16 @@ impl<'a> Draft<'a> {
 
     /// Terminates an instance once, frees the node behind it if it is mapped to it. Never in the pass that rebuilt the mapping.
     pub(crate) fn terminate(&mut self, instance: &'a str, node: Option<&'a str>, why: &str) {
-        if self.snapshot.rebuilt || !self.terminated.insert(instance) {
+        if self.snapshot.rebuilt || self.stays(instance) || !self.terminated.insert(instance) {
             return;
         }
         self.act(What::Terminate { instance: instance.to_owned(), node: node.map(str::to_owned) }, why);
+    }
+
+    /// Not to be terminated by a rule: it goes already, or it is not ours.
+    pub(crate) fn stays(&self, instance: &str) -> bool {
+        let is_mapped = || self.owners.get(instance).is_some_and(|owner| owner.is_mapped);
+        self.snapshot.mapping.condemned.contains_key(instance) || (self.snapshot.strangers.contains(instance) && !is_mapped())
     }
 
     /// Does this instance go in this pass already?
@@ -188,30 +245,42 @@ impl<'a> Draft<'a> {
         self.terminated.contains(instance)
     }
 
+    /// The node's instance goes, if it may, and its entry is freed.
+    fn let_go(&mut self, index: usize, why: &str) {
+        let facts = self.facts[index];
+        match facts.backing.instance() {
+            Some(instance) if !self.stays(&instance.id) => self.terminate(&instance.id, Some(facts.name), why),
+            // The rebuilt entry is all that is known of the instance that must not go in this pass.
+            _ if facts.entry.is_some() && !self.snapshot.rebuilt => self.act(What::Forget { node: facts.name.to_owned() }, why),
+            _ => {}
+        }
+    }
+
     /// The way back of a node that cannot go on: down with the reason (its jobs are requeued), its instance terminated and its entry
     /// freed, then powered down, which ends in `idle~` with the node's own address (slurm-facts E: works from every state and in
     /// every version, also where slurmd is dead and `power_down_force` alone would wait for it).
     pub(crate) fn take_down(&mut self, index: usize, reason: &str, why: &str) {
-        let (name, backing, has_entry, is_down) = {
-            let facts = &self.facts[index];
-            (
-                facts.name,
-                facts.backing.instance().map(|instance| instance.id.as_str()),
-                facts.entry.is_some(),
-                facts.node.state.is_down(),
-            )
-        };
-        self.handle(name);
-        let node = name.to_owned();
-        if !is_down {
-            self.act(What::Node { node: node.clone(), order: Order::Down, reason: Some(reason.to_owned()) }, why);
+        let facts = self.facts[index];
+        let state = &facts.node.state;
+        self.handle(facts.name);
+        if !state.is_down() {
+            self.order(facts.name, Order::Down, Some(reason), why);
         }
-        match backing {
-            Some(id) => self.terminate(id, Some(name), why),
-            None if has_entry => self.act(What::Forget { node: node.clone() }, why),
-            None => {}
+        self.let_go(index, why);
+        if state.is_down() && state.is_powered_down() && self.seen(facts.name, STAYS_DOWN) > POWER_DOWNS {
+            self.order(facts.name, Order::Resume, None, &format!("stays down in spite of {POWER_DOWNS} power-downs: {why}"));
+        } else {
+            self.order(facts.name, Order::PowerDown, state.is_down().then_some(reason), why);
         }
-        self.act(What::Node { node: node.clone(), order: Order::PowerDown, reason: is_down.then(|| reason.to_owned()) }, why);
-        self.act(What::Node { node, order: Order::ResetAddress, reason: None }, why);
+        self.order(facts.name, Order::ResetAddress, None, why);
+    }
+
+    fn order(&mut self, node: &str, order: Order, reason: Option<&str>, why: &str) {
+        self.act(What::Node { node: node.to_owned(), order, reason: reason.map(str::to_owned) }, why);
     }
 }
+
+/// A node that is off and DOWN (ResumeTimeout) leaves that by `power_down`; where that has no effect in so many passes, `resume` is what
+/// ends it at once, without SuspendProgram (slurm-facts I).
+const POWER_DOWNS: u32 = 3;
+const STAYS_DOWN: &str = "stays down";

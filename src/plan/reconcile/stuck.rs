@@ -1,5 +1,69 @@
-use super::Draft;
+//! States that Slurm does not leave by itself, and entries that nobody will finish. What is wrong only if it lasts is watched for some
+//! passes first.
+
+use super::facts::Backing;
+use super::{Draft, Facts, Order, What, state};
+use crate::model::mapping::NodeState;
+
+/// Two passes: a node is `idle~` without an answer for a moment after each power-down (M01).
+const SILENT_PASSES: u32 = 2;
+const SILENT: &str = "off and not responding";
+const SILENT_REASON: &str = "Powered down and not responding: powered down again";
+
+/// An entry whose node Slurm does not show is believed to be of a node that was removed after so many passes.
+const UNKNOWN_PASSES: u32 = 3;
+const UNKNOWN: &str = "not in Slurm";
 
 pub(super) fn stuck(draft: &mut Draft<'_>) {
-    let _ = draft;
+    for index in 0..draft.facts.len() {
+        let facts = draft.facts[index];
+        if !draft.is_handled(facts.name) {
+            silent(draft, &facts);
+            abandoned(draft, &facts);
+        }
+    }
+    removed(draft);
+}
+
+/// `IDLE+POWERED_DOWN+NOT_RESPONDING`: never scheduled, shown nowhere. One power-down, and no other while the state lasts (M01).
+fn silent<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
+    let state = &facts.node.state;
+    let is_silent = state::is_off(state) && state.has("NOT_RESPONDING") && facts.backing.instance().is_none();
+    if !is_silent || facts.entry.is_some() || state.has("DRAIN") || state.power_down_requested() || state::is_rebooting(state) {
+        return;
+    }
+    if draft.seen(facts.name, SILENT) == SILENT_PASSES {
+        let why = "off and not responding in two passes running: Slurm starts no job on it";
+        draft.order(facts.name, Order::PowerDownForce, Some(SILENT_REASON), why);
+        draft.handle(facts.name);
+    }
+}
+
+/// A claim that neither a run nor a recovery holds.
+fn abandoned<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
+    if facts.backing == Backing::Claimed && !facts.has_live_claim(draft.snapshot) {
+        draft.act(What::Forget { node: facts.name.to_owned() }, "the launch that claimed it is over");
+        draft.handle(facts.name);
+    }
+}
+
+/// Entries of nodes that Slurm does not have any more.
+fn removed(draft: &mut Draft<'_>) {
+    let (snapshot, policy) = (draft.snapshot, draft.policy);
+    for (name, entry) in &snapshot.mapping.nodes {
+        if snapshot.nodes.contains_key(name) {
+            continue;
+        }
+        let is_old = snapshot.now.since(entry.launched.unwrap_or(entry.since)) >= policy.upkeep.orphan_timeout;
+        let is_held = entry.state == NodeState::Launching && snapshot.launches.contains(&entry.launch);
+        if draft.seen(name, UNKNOWN) < UNKNOWN_PASSES || !is_old || is_held || snapshot.rebuilt {
+            continue;
+        }
+        let why = "Slurm has no such node any more";
+        let instance = entry.instance_id.as_ref().and_then(|id| snapshot.instances.get(id));
+        match instance.filter(|instance| instance.state.is_live() && !draft.stays(&instance.id)) {
+            Some(instance) => draft.terminate(&instance.id, Some(name), why),
+            None => draft.act(What::Forget { node: name.clone() }, why),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod check;
 mod import;
 mod machine;
+mod reconcile;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -57,6 +58,12 @@ enum Command {
         #[arg(value_name = "HOSTLIST", required = true)]
         hostlist: Vec<String>,
     },
+    /// Print what clustermgtd would do now, and why
+    Reconcile {
+        /// Do nothing; needed, since doing it is clustermgtd's
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Report all mistakes of the configuration, and what slurm.conf lacks for it
     Check,
     /// Print a configuration that means the same as another system's files
@@ -93,6 +100,7 @@ fn run(args: Args, env: &Environment) -> Exit {
             Ok(settings) => check::check(&settings, env),
             Err(exit) => exit,
         },
+        Command::Reconcile { dry_run } => reconcile::reconcile(dry_run, args.config.as_deref(), env),
         Command::Import { from } => import::import(&from, env),
     }
 }

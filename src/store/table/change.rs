@@ -100,7 +100,8 @@ impl TableStore {
             let content = self.content(&own.undone(&there))?;
             let (live, recovered) = records::at_work(&content.launches, now);
             let before = content.mapping;
-            let mut draft = Draft { mapping: before.clone(), live, recovered, record: None };
+            let recorded = records::recorded(&content.launches);
+            let mut draft = Draft { mapping: before.clone(), live, recovered, recorded, record: None };
             let value = change(&mut draft);
             if value.is_none() {
                 // Taken back, as far as an earlier try wrote anything.

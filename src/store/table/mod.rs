@@ -27,7 +27,7 @@ use self::codec::Content;
 use self::items::{Act, Expect, Item, Items, Remote, Write};
 use self::worker::Worker;
 use super::atomic::random_hex;
-use super::door::{Draft, Look};
+use super::door::{Draft, Look, Peek};
 use super::error::StoreError;
 use super::file;
 use super::launch_record::LiveRecord;
@@ -188,6 +188,12 @@ impl TableStore {
         let content = self.content(&self.fetch(limit)?)?;
         let records = self.records(&content.launches, now, until, limit)?;
         Ok(Look { mapping: content.mapping, existed: content.existed, records })
+    }
+
+    pub(crate) fn peek(&self) -> Result<Peek, StoreError> {
+        let content = self.content(&self.fetch(Instant::now() + READ_WAIT)?)?;
+        let recorded = records::recorded(&content.launches);
+        Ok(Peek { mapping: content.mapping, existed: content.existed, recorded })
     }
 
     /// Everything, with the header of each launch that holds a claim: records are there before claims but are read before them, so a

@@ -181,6 +181,18 @@ pub(super) fn at_work(launches: &BTreeMap<String, Launch>, now: Timestamp) -> (B
     (live, recovered)
 }
 
+/// Launch ids of all records, and those that their batches went out under.
+pub(super) fn recorded(launches: &BTreeMap<String, Launch>) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (launch, items) in launches {
+        let Some(header) = &items.header else { continue };
+        all.insert(launch.clone());
+        let found = codec::header(launch, header).and_then(|head| codec::found(launch, items, head.header));
+        all.extend(found.iter().flat_map(FoundRecord::launches));
+    }
+    all
+}
+
 impl Recoverer {
     fn may_work(&self, now: Timestamp) -> bool {
         now <= self.until + SKEW

@@ -1,0 +1,3 @@
+fn main() -> std::process::ExitCode {
+    slurm_ec2::clustermgtd_main()
+}

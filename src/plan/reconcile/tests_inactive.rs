@@ -1,0 +1,230 @@
+//! Rules 1 and 2: a stopped fleet, and inactive partitions.
+
+use std::time::Duration;
+
+use super::Memory;
+use super::memory::{Missing, Replacement};
+use super::test_support::{LONG, World, lines, lines_of, taken_down};
+use crate::model::cluster::PartitionState;
+use crate::model::fleet::FleetStatus;
+use crate::model::instance::InstanceState;
+
+const NODE: &str = "q1-dy-c1-1";
+
+/// Two queues with nodes in every kind of state, and an instance that stands behind nothing.
+fn a_bit_of_everything() -> World {
+    let mut world = World::new();
+    world.up("q1-dy-c1-1", "IDLE+CLOUD", "i-1").up("q1-dy-c1-2", "ALLOCATED+CLOUD", "i-2");
+    world.node("q1-dy-c1-3", "IDLE+CLOUD+POWERED_DOWN");
+    world.node("q1-dy-c1-4", "IDLE+CLOUD+POWERING_DOWN").back("q1-dy-c1-4", "i-4", InstanceState::Running, LONG);
+    world.node("q1-dy-c1-5", "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP").back("q1-dy-c1-5", "i-5", InstanceState::Pending, 30);
+    world.node("q1-dy-c1-6", "DOWN+CLOUD+POWERED_DOWN");
+    world.up("q2-st-c1-1", "IDLE+CLOUD", "i-6");
+    world.node("q2-dy-c1-1", "IDLE+CLOUD+POWERED_DOWN").address("q2-dy-c1-1", "10.9.9.9");
+    world.node("head01", "IDLE");
+    world.instance("i-alone", InstanceState::Running, LONG);
+    world
+}
+
+#[test]
+fn a_stopped_fleet_has_no_active_partition_no_node_on_and_no_instance() {
+    let mut world = a_bit_of_everything();
+    world.snapshot.fleet = FleetStatus::Stopped;
+    let decision = world.pass();
+    let all = lines(&decision.actions);
+    for expected in [
+        "inactive partition q1",
+        "inactive partition q2",
+        "power_down_force q1-dy-c1-2 reason \"stopping cluster\"",
+        "power_down_force q1-dy-c1-6 reason \"stopping cluster\"",
+        "terminate i-2 of q1-dy-c1-2",
+        "terminate i-4 of q1-dy-c1-4",
+        "terminate i-5 of q1-dy-c1-5",
+        "terminate i-alone",
+        "reset-address q1-dy-c1-1",
+    ] {
+        assert!(all.iter().any(|line| line == expected), "{expected} in {all:#?}");
+    }
+    assert_eq!(lines_of(&decision, "q1-dy-c1-3"), [""; 0], "off already");
+    assert_eq!(lines_of(&decision, "q1-dy-c1-4"), ["terminate i-4 of q1-dy-c1-4"], "on its way");
+    assert_eq!(lines_of(&decision, "q2-dy-c1-1"), ["reset-address q2-dy-c1-1"]);
+    assert_eq!(lines_of(&decision, "head01"), [""; 0], "not ours");
+    assert!(!all.iter().any(|line| line.contains("debug")), "the partition of others stays: {all:?}");
+    world.perform(&decision.actions);
+    world.go_on();
+    world.settle(3);
+    let live = world.snapshot.instances.values().filter(|instance| instance.state.is_live()).count();
+    assert_eq!((live, world.snapshot.mapping.nodes.len()), (0, 0));
+    let off = |name: &str| name == "head01" || world.snapshot.nodes[name].slurm.state.to_string() == "IDLE+CLOUD+POWERED_DOWN";
+    assert!(world.snapshot.nodes.keys().all(|name| off(name)), "{:?}", world.snapshot.nodes);
+}
+
+#[test]
+fn a_fleet_in_transition_is_left_to_the_one_who_moves_it() {
+    use FleetStatus::{StartRequested, Starting, StopRequested, Stopping, Unknown};
+    for status in [Starting, Stopping, StartRequested, StopRequested, Unknown] {
+        let mut world = a_bit_of_everything();
+        world.snapshot.fleet = status;
+        assert_eq!(world.pass_lines(), [""; 0], "{status}");
+        assert_eq!(world.pass_lines(), [""; 0], "{status}");
+    }
+}
+
+#[test]
+fn nothing_of_what_was_underway_outlives_a_stop() {
+    let mut world = a_bit_of_everything();
+    world.snapshot.fleet = FleetStatus::Stopped;
+    let at = world.ago(300);
+    let replacement = Replacement { since: at, asked: at, why: "down".to_owned() };
+    world.memory.replacing.insert("q2-st-c1-1".to_owned(), replacement);
+    world.memory.orphans.insert("i-alone".to_owned(), at);
+    world.memory.failures.entry("q1".to_owned()).or_default().entry("q1/c1".to_owned()).or_default().count = 9;
+    world.memory.counted.insert(NODE.to_owned(), "launch-old".to_owned());
+    world.memory.missing.insert(NODE.to_owned(), Missing { instance: "i-1".to_owned(), since: at, passes: 1 });
+    world.memory.protected.insert("q1".to_owned(), at);
+    world.snapshot.boot_failures = vec![(NODE.to_owned(), world.ago(5))];
+    let (now, memory) = (world.snapshot.now, world.pass().memory);
+    let expected = Memory { failures_seen: now, protected: world.memory.protected.clone(), ..Memory::default() };
+    assert_eq!(memory, expected, "failures of before the stop count no more; that q1 was protected is the next start's to clear");
+    assert_eq!(memory.protected.len(), 1);
+}
+
+#[test]
+fn a_stop_leaves_what_a_launch_at_work_will_release_itself() {
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").live_launch("launch-now", &[NODE]);
+    world.instance("i-1", InstanceState::Pending, 2).tags.insert("slurm-ec2:launch".to_owned(), "launch-now".to_owned());
+    world.partition("q1", PartitionState::Inactive).snapshot.fleet = FleetStatus::Stopped;
+    assert_eq!(world.pass_lines(), [""; 0]);
+    world.snapshot.live.clear();
+    world.snapshot.launches.clear();
+    assert_eq!(world.pass_lines(), [format!("forget {NODE}"), "terminate i-1".to_owned()]);
+}
+
+/// A world whose only partition is inactive.
+fn inactive(state: &str) -> World {
+    let mut world = World::new();
+    world.node(NODE, state).partition("q1", PartitionState::Inactive);
+    world
+}
+
+#[test]
+fn a_job_in_an_inactive_partition_is_never_killed() {
+    for state in [
+        "ALLOCATED+CLOUD",
+        "MIXED+CLOUD+PLANNED",
+        "IDLE+COMPLETING+CLOUD",
+        "ALLOCATED+CLOUD+DRAIN",
+        "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP",
+        "ALLOCATED+CLOUD+POWERED_DOWN",
+    ] {
+        let mut world = inactive(state);
+        world.back(NODE, "i-1", InstanceState::Running, LONG);
+        for _ in 0..3 {
+            assert_eq!(world.pass_lines(), [""; 0], "{state}");
+        }
+    }
+    let mut world = inactive("IDLE+CLOUD");
+    world.back(NODE, "i-1", InstanceState::Running, LONG);
+    assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", "inactive partition"), "the job has ended");
+}
+
+#[test]
+fn a_job_in_an_inactive_partition_whose_instance_is_gone_is_requeued() {
+    let mut world = inactive("ALLOCATED+CLOUD");
+    world.back(NODE, "i-1", InstanceState::Terminated, LONG);
+    let all = world.pass_lines();
+    assert_eq!(all[0], format!("down {NODE} reason \"Scheduler health check failed: instance i-1 is terminated\""));
+}
+
+#[test]
+fn every_node_of_an_inactive_partition_ends_off_with_its_own_address() {
+    let states = [
+        "IDLE+CLOUD",
+        "IDLE+CLOUD+DRAIN",
+        "IDLE+CLOUD+POWER_DOWN",
+        "IDLE+CLOUD+POWERING_DOWN",
+        "IDLE+CLOUD+POWERED_DOWN",
+        "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP",
+        "IDLE+CLOUD+POWER_DOWN+NOT_RESPONDING+POWERING_UP",
+        "IDLE+CLOUD+INVALID_REG+DRAIN",
+        "IDLE+CLOUD+MAINTENANCE+RESERVED+SOMENEWFLAG",
+        "DOWN+CLOUD",
+        "DOWN+CLOUD+NOT_RESPONDING",
+        "DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING",
+        "DOWN+CLOUD+POWER_DOWN",
+    ];
+    for state in states {
+        for name in ["q1-dy-c1-1", "q1-st-c1-1"] {
+            let mut world = World::new();
+            world.node(name, state).back(name, "i-1", InstanceState::Running, LONG).partition("q1", PartitionState::Inactive);
+            world.settle(4);
+            let node = world.slurm(name).clone();
+            assert_eq!((node.state.to_string(), &*node.addr), ("IDLE+CLOUD+POWERED_DOWN".to_owned(), name), "{state}");
+            assert!(!world.snapshot.instances["i-1"].state.is_live() && world.snapshot.mapping.nodes.is_empty(), "{state}");
+        }
+    }
+}
+
+#[test]
+fn a_node_with_another_partition_of_ours_that_is_active_is_in_service() {
+    let mut world = inactive("IDLE+CLOUD");
+    world.up(NODE, "IDLE+CLOUD", "i-1");
+    world.partition("q2", PartitionState::Up).policy.partitions.insert("q2".to_owned());
+    world.slurm(NODE).partitions.push("q2".to_owned());
+    assert_eq!(world.pass_lines(), [""; 0]);
+    world.partition("q2", PartitionState::Inactive);
+    assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", "inactive partition"));
+}
+
+#[test]
+fn a_partition_of_others_neither_keeps_a_node_nor_takes_it_out() {
+    let mut world = inactive("IDLE+CLOUD");
+    world.up(NODE, "IDLE+CLOUD", "i-1").partition("everything", PartitionState::Up);
+    world.slurm(NODE).partitions.push("everything".to_owned());
+    assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", "inactive partition"));
+    world.partition("q1", PartitionState::Up).partition("everything", PartitionState::Inactive);
+    assert_eq!(world.pass_lines(), [""; 0]);
+}
+
+#[test]
+fn what_needs_nothing_in_an_inactive_partition_is_left() {
+    // By the package's column: down without an address, and static without one.
+    for state in ["DOWN+CLOUD", "DOWN+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERING_DOWN"] {
+        assert_eq!(inactive(state).pass_lines(), [""; 0], "{state}");
+    }
+    let mut world = World::new();
+    world.node("q1-st-c1-1", "IDLE+CLOUD").partition("q1", PartitionState::Inactive);
+    assert_eq!(world.pass_lines(), [""; 0]);
+    let mut world = inactive("IDLE+CLOUD+REBOOT_ISSUED");
+    world.back(NODE, "i-1", InstanceState::Running, LONG);
+    assert_eq!(world.pass_lines(), [""; 0], "comes back by itself");
+}
+
+#[test]
+fn a_reset_that_slurm_did_not_take_whole_is_finished() {
+    let mut world = inactive("DOWN+CLOUD");
+    world.reason(NODE, "inactive partition");
+    assert_eq!(world.pass_lines(), [format!("power_down {NODE} reason \"inactive partition\""), format!("reset-address {NODE}")]);
+}
+
+#[test]
+fn a_launch_that_is_at_work_for_an_inactive_partition_is_waited_for() {
+    let mut world = inactive("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP");
+    world.live_launch("launch-now", &[NODE]);
+    assert_eq!(world.pass_lines(), [""; 0]);
+    world.back(NODE, "i-1", InstanceState::Pending, 2);
+    assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", "inactive partition"));
+}
+
+#[test]
+fn a_static_node_of_an_inactive_partition_is_no_longer_being_replaced() {
+    let mut world = World::new();
+    let name = "q1-st-c1-1";
+    world.node(name, "IDLE+CLOUD+POWERED_DOWN").partition("q1", PartitionState::Inactive);
+    let at = world.ago(60);
+    world.memory.replacing.insert(name.to_owned(), Replacement { since: at, asked: at, why: "down".to_owned() });
+    world.policy.upkeep.replacement_timeout = Duration::from_secs(1);
+    let decision = world.pass();
+    assert_eq!((lines(&decision.actions), decision.memory.replacing.len()), (Vec::new(), 0));
+}

@@ -1,0 +1,183 @@
+//! Rule 13, and the states of rule 10.
+
+use super::test_support::{LONG, World};
+use crate::model::instance::{InstanceState, tag};
+
+const NODE: &str = "q1-dy-c1-1";
+
+fn orphan(age: u64) -> World {
+    let mut world = World::new();
+    world.instance("i-1", InstanceState::Running, age);
+    world
+}
+
+#[test]
+fn m15_an_orphan_goes_when_it_is_old_and_was_one_in_the_last_pass_too() {
+    let mut world = orphan(LONG);
+    assert_eq!(world.pass_lines(), [""; 0], "seen for the first time");
+    assert_eq!(world.pass_lines(), ["terminate i-1"]);
+    for state in [InstanceState::Pending, InstanceState::Running] {
+        let mut world = World::new();
+        world.instance("i-1", state, 179);
+        for age in [179, 239, 299] {
+            assert_eq!(world.pass_lines(), [""; 0], "{age} s old");
+        }
+        assert_eq!(world.pass_lines(), ["terminate i-1"], "359 s old");
+    }
+}
+
+#[test]
+fn an_orphan_whose_age_is_not_known_is_old() {
+    let mut world = orphan(LONG);
+    world.instance("i-1", InstanceState::Running, 0).launch_time = None;
+    assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 1));
+}
+
+#[test]
+fn an_orphan_that_was_needed_meanwhile_begins_anew() {
+    let mut world = orphan(LONG);
+    world.pass();
+    world.node(NODE, "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP").back(NODE, "i-1", InstanceState::Running, LONG);
+    world.pass();
+    assert!(world.memory.orphans.is_empty());
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").snapshot.mapping.nodes.clear();
+    world.slurm(NODE).instance_id = None;
+    world.address(NODE, NODE);
+    assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 1));
+}
+
+#[test]
+fn whatever_still_names_an_instance_keeps_it() {
+    let keeps: [(&str, fn(&mut World)); 8] = [
+        ("an entry", |world| drop(world.entry(NODE, Some("i-1"), LONG))),
+        ("an entry of a node that is not ours", |world| drop(world.entry("head01", Some("i-1"), LONG))),
+        ("InstanceId", |world| world.slurm(NODE).instance_id = Some("i-1".to_owned())),
+        ("InstanceId of a node that is not ours", |world| world.slurm("head01").instance_id = Some("i-1".to_owned())),
+        ("NodeAddr", |world| {
+            let address = world.snapshot.instances["i-1"].private_ip.clone().unwrap_or_default();
+            world.address("head01", &address);
+        }),
+        ("a launch record", |world| drop(world.snapshot.launches.insert("launch-old".to_owned()))),
+        ("a release that is underway", |world| drop(world.condemn("i-1"))),
+        ("that it is not ours", |world| drop(world.snapshot.strangers.insert("i-1".to_owned()))),
+    ];
+    for (what, keep) in keeps {
+        let mut world = orphan(LONG);
+        world.node(NODE, "IDLE+CLOUD").node("head01", "IDLE");
+        keep(&mut world);
+        for _ in 0..3 {
+            assert!(!world.pass_lines().iter().any(|line| line.starts_with("terminate")), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_off_keeps_no_instance() {
+    // DOWN too: ResumeTimeout leaves the address. (How that node comes back is another rule's.)
+    for state in ["IDLE+CLOUD+POWERED_DOWN", "DOWN+CLOUD+POWERED_DOWN"] {
+        let mut world = orphan(LONG);
+        world.node("head01", state).slurm("head01").instance_id = Some("i-1".to_owned());
+        world.pass();
+        assert_eq!(world.pass_lines(), ["terminate i-1"], "{state}");
+    }
+}
+
+#[test]
+fn m16_an_instance_of_a_node_that_is_not_configured_may_go() {
+    let mut world = orphan(LONG);
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN");
+    let tags = &mut world.instance("i-1", InstanceState::Running, LONG).tags;
+    tags.insert(tag::NODE.to_owned(), "q9-dy-c9-1".to_owned());
+    assert_eq!((world.pass_lines().len(), world.pass_lines()), (0, vec!["terminate i-1".to_owned()]));
+}
+
+#[test]
+fn m16_an_entry_of_a_node_that_slurm_has_no_more_ends_after_three_passes() {
+    let mut world = orphan(LONG);
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").entry("q1-dy-c1-99", Some("i-1"), LONG);
+    world.entry("q1-dy-c1-98", Some("i-gone"), LONG);
+    assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 0));
+    assert_eq!(world.pass_lines(), ["forget q1-dy-c1-98", "terminate i-1 of q1-dy-c1-99"]);
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").live_launch("launch-now", &["q1-dy-c1-99"]);
+    for _ in 0..9 {
+        assert_eq!(world.pass_lines(), [""; 0], "a launch at work answers for it");
+    }
+}
+
+#[test]
+fn the_pass_that_rebuilt_the_mapping_terminates_no_orphan() {
+    let mut world = orphan(LONG);
+    world.pass();
+    world.snapshot.rebuilt = true;
+    assert_eq!(world.pass_lines(), [""; 0]);
+    world.snapshot.rebuilt = false;
+    assert_eq!(world.pass_lines(), ["terminate i-1"]);
+}
+
+const SILENT: &str = "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING";
+
+#[test]
+fn m01_off_and_not_responding_is_powered_down_once() {
+    let mut world = World::new();
+    world.node(NODE, SILENT);
+    assert_eq!(world.pass_lines(), [""; 0], "so it is for a moment after each power-down");
+    let expected = format!("power_down_force {NODE} reason \"Powered down and not responding: powered down again\"");
+    assert_eq!(world.pass_lines(), [expected.clone()]);
+    for _ in 0..5 {
+        assert_eq!(world.pass_lines(), [""; 0], "once");
+    }
+    // The same again after it had been well is a new case.
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").pass();
+    world.state(NODE, SILENT);
+    assert_eq!((world.pass_lines().len(), world.pass_lines()), (0, vec![expected]));
+}
+
+#[test]
+fn m01_the_node_is_well_in_the_end() {
+    let mut world = World::new();
+    world.node(NODE, SILENT);
+    assert_eq!(world.settle(1), 1);
+    assert_eq!(world.slurm(NODE).state.to_string(), "IDLE+CLOUD+POWERED_DOWN");
+}
+
+#[test]
+fn m01_not_in_one_pass_alone_and_not_with_something_else_going_on() {
+    let mut world = World::new();
+    world.node(NODE, SILENT).pass();
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").pass();
+    assert_eq!(world.state(NODE, SILENT).pass_lines(), [""; 0]);
+    for state in [
+        "ALLOCATED+CLOUD+POWERED_DOWN+NOT_RESPONDING",
+        "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP",
+        "IDLE+CLOUD+POWER_DOWN+POWERED_DOWN+NOT_RESPONDING",
+        "IDLE+CLOUD+POWER_UP+POWERED_DOWN+NOT_RESPONDING",
+        "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING+REBOOT_ISSUED",
+    ] {
+        let mut world = World::new();
+        world.node(NODE, state).entry(NODE, None, 5).launch = "launch-now".to_owned();
+        world.live_launch("launch-now", &[NODE]);
+        assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 0), "{state}");
+    }
+}
+
+#[test]
+fn a_claim_that_nobody_holds_is_forgotten() {
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").entry(NODE, None, 60);
+    assert_eq!(world.pass_lines(), [format!("forget {NODE}")]);
+    world.snapshot.launches.insert("launch-old".to_owned());
+    assert_eq!(world.pass_lines(), [""; 0], "a record is there: its recovery decides");
+}
+
+#[test]
+fn down_and_off_in_spite_of_three_power_downs_is_resumed() {
+    let mut world = World::new();
+    world.node(NODE, "DOWN+CLOUD+POWERED_DOWN").reason(NODE, "ResumeTimeout reached");
+    for pass in 1..=3 {
+        let all = world.pass_lines();
+        assert!(all.iter().any(|line| line.starts_with("power_down ")), "pass {pass}: {all:?}");
+    }
+    let all = world.pass_lines();
+    assert!(all.contains(&format!("resume {NODE}")) && !all.iter().any(|line| line.starts_with("power_down")), "{all:?}");
+}

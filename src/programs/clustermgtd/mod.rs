@@ -1,0 +1,293 @@
+//! `clustermgtd`: the cloud and the scheduler are kept in agreement, pass by pass.
+//!
+//! A pass (`passes.rs`) is one snapshot (`snapshot.rs`), a decision (`plan/reconcile`), its actions carried out (`perform.rs`) and a
+//! report (`status.rs`). The passes have a thread, the heartbeat has one, and launches have theirs. The first thread only listens: to
+//! signals and to systemd's watchdog. So a SIGTERM ends the daemon within a second whatever EC2, slurmctld or a disk makes it wait for;
+//! being killed anywhere is what every write here is made for.
+
+mod console;
+mod doors;
+mod freeing;
+mod heartbeat;
+mod launches;
+mod passes;
+mod perform;
+mod policy;
+mod preview;
+mod recheck;
+mod reload;
+mod shared;
+mod snapshot;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use self::heartbeat::{Heart, Rhythm};
+use self::passes::{Last, Passes};
+use self::reload::Watch;
+use self::shared::Shared;
+use super::args::Environment;
+use super::exit::Exit;
+use super::startup::Limits;
+use super::{begin, startup, systemd};
+use crate::config::settings::Settings;
+use crate::config::source::{self, Place};
+use crate::error::chain;
+use crate::slurm::conf::{self, SlurmConf};
+use crate::store::daemon_lock;
+use crate::store::daemon_memory::DaemonMemory;
+use crate::store::door::Store;
+use crate::store::fleet_status::FleetStatusStore;
+use crate::store::lock::Lock;
+
+pub(super) use self::preview::{Preview, preview};
+
+pub(super) const PROGRAM: &str = "clustermgtd";
+
+/// How long the passes may take to end after a SIGTERM; then the daemon ends without them.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// Without a step of the passes for so long something hangs, and the watchdog is not told any more that the daemon works. Every single
+/// step is bounded, the longest by the two minutes of a list of all instances.
+const STEP_LIMIT: Duration = Duration::from_mins(4);
+
+/// Keep the cloud and the scheduler in agreement (a daemon)
+#[derive(Debug, Parser)]
+#[command(
+    name = "clustermgtd",
+    version,
+    after_help = "Signals: TERM ends it within a second, HUP reads the configuration again.\n\
+                  Exit status: 0 ended by a signal; 2 usage; 75 not now; 78 configuration or state folder unusable, or another one runs."
+)]
+struct Args {
+    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Log to stderr too; twice for debug
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    startup::unblock_signals();
+    let env = Environment::read();
+    match startup::parse_args::<Args>() {
+        Ok(args) => start(&args, env).into(),
+        Err(exit) => exit.into(),
+    }
+}
+
+/// From the configuration to the running threads.
+fn start(args: &Args, env: Environment) -> Exit {
+    let place = startup::config_place(PROGRAM, args.config.as_deref(), &env);
+    let settings = match source::load(PROGRAM, &place) {
+        Ok(settings) => settings,
+        Err(error) => {
+            let error = error.to_string();
+            startup::complain(PROGRAM, &error);
+            crate::log::note(PROGRAM, &source::as_far_as_it_goes(PROGRAM, &place).log, env.tz.as_deref(), &error);
+            return Exit::Config;
+        }
+    };
+    let conf_path = env.slurm_conf.clone().unwrap_or_else(|| settings.slurm.conf.clone());
+    let conf = conf::read(&conf_path);
+    let watch = Watch::of_all(&settings, &conf_path, conf.as_ref().ok());
+    let owner = startup::become_owner(&settings, conf.as_ref().ok().and_then(|conf| conf.slurm_user.as_deref()));
+    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), logs_to_stdout(&settings));
+    if let Err(error) = owner {
+        tracing::error!("{error}");
+        return Exit::Config;
+    }
+    let (store, lock) = match only_one(&settings) {
+        Ok(opened) => opened,
+        Err((error, exit)) => {
+            tracing::error!("{error}");
+            return exit;
+        }
+    };
+    let conf = conf
+        .inspect_err(|error| tracing::warn!("slurm.conf cannot be read, its SuspendTime is not known: {}", chain(error)))
+        .ok();
+    for warning in &settings.warnings {
+        tracing::warn!("configuration: {warning}");
+    }
+    for why in settings.broken() {
+        tracing::warn!("configuration: some nodes cannot be launched: {why}");
+    }
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "started");
+    let Some(runtime) = begin::runtime() else { return Exit::TempFail };
+    let exit = runtime.block_on(live(Beginning { settings, place, env, conf_path, conf, watch, store, lock }));
+    runtime.shutdown_background();
+    exit
+}
+
+/// Where ParallelCluster's supervisord starts it, what it prints is its log, unless a file is named.
+fn logs_to_stdout(settings: &Settings) -> bool {
+    settings.parallelcluster.is_some() && settings.log.file.is_none()
+}
+
+/// The state, and the lock that keeps a second clustermgtd away.
+fn only_one(settings: &Settings) -> Result<(Store, Lock), (String, Exit)> {
+    let failed = |error: crate::store::error::StoreError| {
+        let exit = if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+        (chain(&error), exit)
+    };
+    let store = Store::open(settings).map_err(failed)?;
+    let lock = daemon_lock::clustermgtd(store.dir()).map_err(failed)?;
+    Ok((store, lock))
+}
+
+/// What the threads begin with.
+struct Beginning {
+    settings: Settings,
+    place: Place,
+    env: Environment,
+    conf_path: PathBuf,
+    conf: Option<SlurmConf>,
+    watch: Watch,
+    store: Store,
+    lock: Lock,
+}
+
+/// The signals that this daemon knows.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    /// What logrotate sends; the log notices a rotation by itself.
+    user: Signal,
+}
+
+/// What a signal asks for.
+enum Asked {
+    End(&'static str),
+    Reload,
+    Nothing,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Asked::End("SIGTERM"),
+            _ = self.interrupt.recv() => Asked::End("SIGINT"),
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.user.recv() => Asked::Nothing,
+        }
+    }
+}
+
+/// Starts the threads and listens until the end.
+async fn live(beginning: Beginning) -> Exit {
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!("signals cannot be caught: {error}");
+            return Exit::TempFail;
+        }
+    };
+    let shared = Arc::new(Shared::new());
+    let (ended, mut end) = oneshot::channel();
+    let passing = {
+        let shared = Arc::clone(&shared);
+        move || {
+            let exit = pass_by_pass(beginning, shared);
+            let _ = ended.send(exit);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("passes".to_owned()).spawn(passing) {
+        tracing::error!("no thread for the passes: {error}");
+        return Exit::TempFail;
+    }
+    systemd::ready();
+    let watchdog = systemd::watchdog();
+    loop {
+        tokio::select! {
+            biased;
+            asked = signals.next() => match asked {
+                Asked::End(name) => {
+                    tracing::info!("{name}: ending; launches under way are left to their record");
+                    systemd::stopping();
+                    shared.stop();
+                    let _ = tokio::time::timeout(PATIENCE, &mut end).await;
+                    return Exit::Done;
+                }
+                Asked::Reload => shared.ask_for_reload(),
+                Asked::Nothing => {}
+            },
+            // An error here: the thread broke.
+            exit = &mut end => return exit.unwrap_or(Exit::TempFail),
+            () = tokio::time::sleep(watchdog.unwrap_or_default()), if watchdog.is_some() => {
+                if shared.since_step() < STEP_LIMIT {
+                    systemd::alive();
+                }
+            }
+        }
+    }
+}
+
+/// The thread of the passes.
+fn pass_by_pass(beginning: Beginning, shared: Arc<Shared>) -> Exit {
+    let Some(runtime) = begin::runtime() else { return Exit::TempFail };
+    let exit = runtime.block_on(async {
+        match passes(beginning, shared).await {
+            Ok(passes) => {
+                passes.run().await;
+                Exit::Done
+            }
+            Err((error, exit)) => {
+                tracing::error!("{error}");
+                exit
+            }
+        }
+    });
+    runtime.shutdown_background();
+    exit
+}
+
+async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, (String, Exit)> {
+    let Beginning { settings, place, env, conf_path, conf, watch, store, lock } = beginning;
+    let config = |error: String| (error, Exit::Config);
+    let memory_file = DaemonMemory::in_folder(store.dir(), lock);
+    let memory = memory_file.load().map_err(|error| config(chain(&error)))?;
+    let heart = Heart::start(Rhythm::of(&settings)).map_err(|error| config(format!("no thread for the heartbeat: {error}")))?;
+    let fleet = FleetStatusStore::open(&settings).await.map_err(|error| config(chain(&error)))?;
+    let begun = begin::now();
+    let limits = Limits::under(begun.1, Duration::ZERO, shared.stop_signal());
+    let context = doors::with(settings, &env, store, limits, begun).await.map_err(config)?;
+    Ok(Passes {
+        launches: launches::Launches::new(Arc::clone(&shared), env.clone()),
+        consoles: console::Consoles::new(Arc::clone(&shared), env.tz.clone()),
+        shared,
+        place,
+        env,
+        context,
+        fleet,
+        conf_path,
+        conf,
+        watch,
+        memory_file,
+        memory,
+        heart,
+        stubborn: std::collections::BTreeMap::new(),
+        last: Last::default(),
+    })
+}

@@ -1,0 +1,85 @@
+//! A second look just before anything is destroyed: the nodes in question as Slurm shows them now, and their mapping entries. What is not
+//! as in the snapshot is left to the next pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::perform::Scene;
+use crate::error::chain;
+use crate::model::node::SlurmNode;
+use crate::plan::reconcile::{Action, What};
+
+/// What changed, with how.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    pub(super) nodes: BTreeMap<String, &'static str>,
+    /// Instances without a node that are somebody's after all.
+    pub(super) instances: BTreeMap<String, &'static str>,
+}
+
+/// Looks again at what the destructive ones of `actions` concern. An error means that nothing of it may be done.
+pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Changed, String> {
+    let destructive = || actions.iter().map(|action| &action.what).filter(|what| what.is_destructive());
+    let nodes: BTreeSet<&str> = destructive().filter_map(What::node).collect();
+    let alone: Vec<&str> = destructive()
+        .filter_map(|what| match what {
+            What::Terminate { instance, node: None } => Some(instance.as_str()),
+            _ => None,
+        })
+        .collect();
+    if nodes.is_empty() && alone.is_empty() {
+        return Ok(Changed::default());
+    }
+    let shown = look(scene, &nodes, !alone.is_empty()).await?;
+    scene.shared.step();
+    let mapping = scene.context.store.read().map_err(|error| chain(&error))?;
+    let mut changed = Changed::default();
+    for node in nodes {
+        let then = scene.snapshot.nodes.get(node).map(|member| &member.slurm);
+        if !is_as_it_was(then, shown.get(node)) {
+            changed.nodes.insert(node.to_owned(), "its state in Slurm has changed");
+        } else if mapping.nodes.get(node) != scene.snapshot.mapping.nodes.get(node) {
+            changed.nodes.insert(node.to_owned(), "its mapping entry has changed");
+        }
+    }
+    for id in alone {
+        let address = scene.snapshot.instances.get(id).and_then(|instance| instance.private_ip.as_deref());
+        if shown.values().any(|node| is_behind(id, address, node)) {
+            changed.instances.insert(id.to_owned(), "Slurm says that it stands behind a node");
+        }
+    }
+    Ok(changed)
+}
+
+async fn look(
+    scene: &Scene<'_>,
+    nodes: &BTreeSet<&str>,
+    all: bool,
+) -> Result<BTreeMap<String, SlurmNode>, String> {
+    let limit = scene.context.settings.clustermgtd.show_timeout;
+    let until = scene.context.limits.end.min(Instant::now() + limit);
+    let shown = if all {
+        scene.context.slurm.show_all_nodes_within(limit, until).await
+    } else {
+        let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+        scene.context.slurm.show_nodes(&nodes, until).await
+    };
+    match shown {
+        Ok(shown) => Ok(shown.into_iter().map(|node| (node.name.clone(), node)).collect()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// State, address and instance are what the decision went by.
+fn is_as_it_was(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
+    match (then, now) {
+        (Some(then), Some(now)) => then.state == now.state && then.addr == now.addr && then.instance_id == now.instance_id,
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Does Slurm name the instance for a node that is not powered down?
+fn is_behind(id: &str, address: Option<&str>, node: &SlurmNode) -> bool {
+    !node.state.is_powered_down() && (node.instance_id.as_deref() == Some(id) || address.is_some_and(|address| address == node.addr))
+}

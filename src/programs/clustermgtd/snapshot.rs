@@ -1,0 +1,207 @@
+//! One look at the world: whole, or an error that says what is missing. Changes nothing.
+//!
+//! EC2 is asked first, then mapping and launch records together, then Slurm, so that what Slurm shows is the newest (architecture.md
+//! "The mapping"); last, by their ids, the instances that mapping or Slurm name and that the first question did not show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::shared::Shared;
+use crate::clock;
+use crate::config::settings::Settings;
+use crate::ec2::error::Ec2Error;
+use crate::error::chain;
+use crate::model::fleet::FleetStatus;
+use crate::model::instance::{Instance, tag};
+use crate::model::mapping::Mapping;
+use crate::model::node::SlurmNode;
+use crate::plan::reconcile::{Member, Snapshot};
+use crate::programs::context::Context;
+use crate::slurm::scontrol::Error as SlurmError;
+use crate::store::error::StoreError;
+use crate::store::failures::BootFailures;
+
+/// The longest that EC2 may take to list the cluster's instances, and to tell those that are asked for by id: 50,000 instances are a
+/// hundred pages.
+const LIST_LIMIT: Duration = Duration::from_mins(2);
+
+/// What could not be seen: a sentence for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Incomplete(pub(super) String);
+
+impl From<Ec2Error> for Incomplete {
+    fn from(error: Ec2Error) -> Self {
+        Self(format!("EC2 does not tell the cluster's instances: {}", chain(&error)))
+    }
+}
+
+impl From<StoreError> for Incomplete {
+    fn from(error: StoreError) -> Self {
+        Self(chain(&error))
+    }
+}
+
+impl From<SlurmError> for Incomplete {
+    fn from(error: SlurmError) -> Self {
+        Self(chain(&error))
+    }
+}
+
+/// The mapping and the launch records at one moment.
+pub(super) struct Kept {
+    pub(super) mapping: Mapping,
+    /// Launch ids whose run is at work.
+    pub(super) live: BTreeSet<String>,
+    /// Launch ids that a record, whoever's it is, answers for.
+    pub(super) recorded: BTreeSet<String>,
+}
+
+/// Looks at everything. `rebuilt`: the mapping was missing and has just been made anew.
+pub(super) async fn take(
+    context: &Context,
+    shared: &Shared,
+    fleet: FleetStatus,
+    rebuilt: bool,
+) -> Result<Snapshot, Incomplete> {
+    let (mut instances, strangers) = list(context).await?;
+    if strangers > 0 {
+        tracing::debug!(count = strangers, "instances of the cluster's name that another state folder launched: left alone");
+    }
+    shared.step();
+    let kept = kept(context)?;
+    shared.step();
+    complete(context, shared, &mut instances, kept, fleet, rebuilt).await
+}
+
+/// What comes after the mapping: Slurm, and the instances that were not shown.
+pub(super) async fn complete(
+    context: &Context,
+    shared: &Shared,
+    instances: &mut BTreeMap<String, Instance>,
+    kept: Kept,
+    fleet: FleetStatus,
+    rebuilt: bool,
+) -> Result<Snapshot, Incomplete> {
+    let until = context.limits.end.min(Instant::now() + context.settings.clustermgtd.show_timeout);
+    let (nodes, partitions, reservations) = tokio::join!(
+        context.slurm.show_all_nodes_within(context.settings.clustermgtd.show_timeout, until),
+        context.slurm.show_partitions(until),
+        context.slurm.show_reservations(until)
+    );
+    let (nodes, partitions, reservations) = (members(&context.settings, nodes?)?, partitions?, reservations?);
+    let now = clock::now();
+    shared.step();
+    let unseen = unseen(&kept.mapping, &nodes, instances);
+    let mut strangers = BTreeSet::new();
+    for instance in within(context, "DescribeInstances", context.ec2.describe_ids(&unseen)).await? {
+        if !context.is_ours(&instance) {
+            strangers.insert(instance.id.clone());
+        }
+        instances.insert(instance.id.clone(), plain(instance));
+    }
+    shared.step();
+    Ok(Snapshot {
+        now,
+        fleet,
+        nodes,
+        partitions: partitions.into_iter().map(|partition| (partition.name.clone(), partition)).collect(),
+        reservations,
+        instances: std::mem::take(instances),
+        strangers,
+        mapping: kept.mapping,
+        rebuilt,
+        launches: kept.recorded,
+        live: kept.live,
+        ailments: BTreeMap::new(),
+        blocks: None,
+        boot_failures: boot_failures(context),
+    })
+}
+
+/// The live instances of the cluster that are ours, and how many others bear its name.
+pub(super) async fn list(context: &Context) -> Result<(BTreeMap<String, Instance>, usize), Incomplete> {
+    let cluster = || vec![context.settings.cluster.clone()];
+    let filters = match context.settings.parallelcluster {
+        // Whoever launched them: the package's programs did not tag them with ours.
+        Some(_) => vec![
+            (tag::PARALLELCLUSTER_NAME.to_owned(), cluster()),
+            (tag::PARALLELCLUSTER_TYPE.to_owned(), vec![tag::PARALLELCLUSTER_COMPUTE.to_owned()]),
+        ],
+        None => vec![(tag::CLUSTER.to_owned(), cluster())],
+    };
+    let all = within(context, "DescribeInstances", context.ec2.describe_tagged(&filters, true)).await?;
+    let shown = all.len();
+    let ours: BTreeMap<String, Instance> = all
+        .into_iter()
+        .filter(|instance| context.is_ours(instance))
+        .map(|instance| (instance.id.clone(), plain(instance)))
+        .collect();
+    let strangers = shown - ours.len();
+    Ok((ours, strangers))
+}
+
+/// Of the tags the decision needs those that say whose an instance is; ten others on each of 10,000 are megabytes.
+fn plain(mut instance: Instance) -> Instance {
+    const KEPT: [&str; 6] =
+        [tag::CLUSTER, tag::STATE, tag::LAUNCH, tag::NODE, tag::PARALLELCLUSTER_NAME, tag::PARALLELCLUSTER_TYPE];
+    instance.tags.retain(|key, _| KEPT.contains(&key.as_str()));
+    instance
+}
+
+/// Mapping and records in one step, without a change.
+pub(super) fn kept(context: &Context) -> Result<Kept, Incomplete> {
+    let mut kept = None;
+    context.store.change(context.lock_wait(), clock::now(), |draft| {
+        let mapping = std::mem::replace(&mut draft.mapping, Mapping::new(""));
+        let (live, recorded) = (std::mem::take(&mut draft.live), std::mem::take(&mut draft.recorded));
+        kept = Some(Kept { mapping, live, recorded });
+        None::<()>
+    })?;
+    kept.ok_or_else(|| Incomplete("the mapping was not read".to_owned()))
+}
+
+/// The nodes with their place in the configuration.
+fn members(settings: &Settings, nodes: Vec<SlurmNode>) -> Result<BTreeMap<String, Member>, Incomplete> {
+    if nodes.is_empty() {
+        // Taken for the truth it would make every instance one without a node (M16).
+        return Err(Incomplete("slurmctld shows no node at all".to_owned()));
+    }
+    let member = |slurm: SlurmNode| {
+        let group = settings.node_group.get(&slurm.name);
+        let is_static = group.is_some() && settings.is_static(&slurm.name);
+        (slurm.name.clone(), Member { slurm, group, is_static })
+    };
+    Ok(nodes.into_iter().map(member).collect())
+}
+
+/// Ids that the mapping or a node of ours names and that were not shown.
+fn unseen(mapping: &Mapping, nodes: &BTreeMap<String, Member>, shown: &BTreeMap<String, Instance>) -> Vec<String> {
+    let mapped = mapping.nodes.values().filter_map(|entry| entry.instance_id.as_ref());
+    let named = nodes.values().filter(|member| member.group.is_some()).filter_map(|member| member.slurm.instance_id.as_ref());
+    let unseen: BTreeSet<&String> = mapped.chain(named).filter(|id| !shown.contains_key(*id)).collect();
+    unseen.into_iter().cloned().collect()
+}
+
+/// A question that may take longer than one about a few instances: bounded by itself and by the pass.
+async fn within<T>(
+    context: &Context,
+    operation: &'static str,
+    call: impl Future<Output = Result<T, Ec2Error>>,
+) -> Result<T, Ec2Error> {
+    match tokio::time::timeout(LIST_LIMIT.min(context.limits.left()), call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Ec2Error::late(operation)),
+    }
+}
+
+/// Node and time of each. A file that cannot be understood counts as empty: at worst a queue is not protected in time.
+fn boot_failures(context: &Context) -> Vec<(String, crate::model::time::Timestamp)> {
+    match BootFailures::in_folder(context.store.dir()).nodes() {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            tracing::warn!("the boot failures that other programs noted cannot be read: {}", chain(&error));
+            Vec::new()
+        }
+    }
+}

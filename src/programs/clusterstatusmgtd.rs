@@ -1,0 +1,296 @@
+//! `clusterstatusmgtd`: starts and stops the compute fleet when its status asks for it.
+//!
+//! In ParallelCluster's hands the daemon of this name takes the request, writes `computefleet-status.json` and runs a cinc recipe, which
+//! stops clustermgtd, runs `slurm_fleet_status_manager` and starts clustermgtd again (aws-facts D.8). This one does the work itself, in
+//! its own process: clustermgtd goes on running and leaves the fleet alone while `fleet.lock` is held or the status says that it is being
+//! started or stopped, so it keeps what it remembers and no root is needed. The file is written all the same.
+//!
+//! The status is looked at every `[fleet] poll`, and within a second of a request by `slurm-ec2 fleet` on this machine. A transition that
+//! fails is made again after a while; one that a crash or a SIGTERM ended is taken up at the next start.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::args::Environment;
+use super::exit::Exit;
+use super::fleet::request::{self, Watch};
+use super::fleet::{self, Ended, Site};
+use super::{begin, startup, systemd};
+use crate::config::settings::Settings;
+use crate::config::source::{self, Place};
+use crate::error::chain;
+use crate::plan::fleet_status::{Due, Transition, due};
+use crate::store::error::StoreError;
+use crate::store::fleet_status::FleetStatusStore;
+use crate::store::lock::Lock;
+
+const PROGRAM: &str = "clusterstatusmgtd";
+
+/// Between two looks at the file that a request on this machine touches.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long a transition that failed is left alone, unless a request comes.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// clustermgtd holds the fleet's lock for as long as a pass acts.
+const LOCK_WAIT: Duration = Duration::from_mins(2);
+
+/// Start and stop the compute fleet on request (a daemon)
+#[derive(Debug, Parser)]
+#[command(
+    name = "clusterstatusmgtd",
+    version,
+    after_help = "Signals: TERM ends it within a second, HUP reads the configuration again.\n\
+                  Exit status: 0 ended by a signal; 2 usage; 75 not now; 78 configuration or state folder unusable, or another one runs."
+)]
+struct Args {
+    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Log to stderr too; twice for debug
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    startup::unblock_signals();
+    let env = Environment::read();
+    match startup::parse_args::<Args>() {
+        Ok(args) => start(&args, env).into(),
+        Err(exit) => exit.into(),
+    }
+}
+
+fn start(args: &Args, env: Environment) -> Exit {
+    let place = startup::config_place(PROGRAM, args.config.as_deref(), &env);
+    let settings = match source::load(PROGRAM, &place) {
+        Ok(settings) => settings,
+        Err(error) => {
+            let error = error.to_string();
+            startup::complain(PROGRAM, &error);
+            crate::log::note(PROGRAM, &source::as_far_as_it_goes(PROGRAM, &place).log, env.tz.as_deref(), &error);
+            return Exit::Config;
+        }
+    };
+    let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
+    let owner = startup::become_owner(&settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref());
+    let to_stdout = settings.parallelcluster.is_some() && settings.log.file.is_none();
+    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), to_stdout);
+    let lock = owner.map_err(|error| (error, Exit::Config)).and_then(|()| only_one(&settings));
+    let lock = match lock {
+        Ok(lock) => lock,
+        Err((error, exit)) => {
+            tracing::error!("{error}");
+            return exit;
+        }
+    };
+    for warning in &settings.warnings {
+        tracing::warn!("configuration: {warning}");
+    }
+    let Some(runtime) = begin::runtime() else { return Exit::TempFail };
+    let exit = runtime.block_on(async {
+        match Daemon::new(settings, place, env, lock).await {
+            Ok(daemon) => daemon.run().await,
+            Err(error) => {
+                tracing::error!("{error}");
+                Exit::Config
+            }
+        }
+    });
+    // A call that still waits for an outside system must not keep the daemon.
+    runtime.shutdown_background();
+    exit
+}
+
+/// The state folder, and the lock that says that a clusterstatusmgtd is there.
+fn only_one(settings: &Settings) -> Result<Lock, (String, Exit)> {
+    let exit = |error: &StoreError| if error.is_temporary() { Exit::TempFail } else { Exit::Config };
+    crate::store::door::Store::open(settings).map_err(|error| (chain(&error), exit(&error)))?;
+    request::daemon_lock(&settings.state_dir).map_err(|error| match error {
+        StoreError::Busy { path, holder, .. } => {
+            let text = format!("a clusterstatusmgtd is there for this cluster already: {holder}, which holds {}", path.display());
+            (text, Exit::Config)
+        }
+        error => (chain(&error), exit(&error)),
+    })
+}
+
+/// What the daemon is listening to besides its own clock.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+enum Asked {
+    End(&'static str),
+    Reload,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Asked::End("SIGTERM"),
+            _ = self.interrupt.recv() => Asked::End("SIGINT"),
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+}
+
+struct Daemon {
+    settings: Settings,
+    place: Place,
+    env: Environment,
+    store: FleetStatusStore,
+    watch: Watch,
+    stop: watch::Sender<Option<Instant>>,
+    /// What is wrong with the look at the status; told when it changes.
+    trouble: Option<String>,
+    /// A transition that failed is made again then.
+    retry_at: Option<Instant>,
+    _lock: Lock,
+}
+
+impl Daemon {
+    async fn new(settings: Settings, place: Place, env: Environment, lock: Lock) -> Result<Self, String> {
+        let store = FleetStatusStore::open(&settings).await.map_err(|error| chain(&error))?;
+        let watch = Watch::new(&settings.state_dir);
+        let stop = watch::Sender::new(None);
+        Ok(Self { settings, place, env, store, watch, stop, trouble: None, retry_at: None, _lock: lock })
+    }
+
+    /// Until a signal. A transition under way is dropped where it is: being killed anywhere is what it is made for.
+    async fn run(mut self) -> Exit {
+        let mut signals = match Signals::listen() {
+            Ok(signals) => signals,
+            Err(error) => {
+                tracing::error!("signals cannot be caught: {error}");
+                return Exit::TempFail;
+            }
+        };
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), status = %self.store, "started");
+        systemd::ready();
+        let mut next_look = Instant::now();
+        loop {
+            let asked = tokio::select! {
+                biased;
+                asked = signals.next() => Some(asked),
+                () = self.turn(&mut next_look) => None,
+            };
+            match asked {
+                Some(Asked::End(name)) => {
+                    tracing::info!("{name}: ending; a start or stop that is under way is taken up by the next one");
+                    systemd::stopping();
+                    return Exit::Done;
+                }
+                Some(Asked::Reload) => self.reload().await,
+                None => {}
+            }
+        }
+    }
+
+    /// Waits for the next second, looks if it is time to, and does what is due.
+    async fn turn(&mut self, next_look: &mut Instant) {
+        systemd::alive();
+        let touched = self.watch.is_touched();
+        if !touched && Instant::now() < *next_look {
+            tokio::time::sleep(TICK.min(next_look.saturating_duration_since(Instant::now()))).await;
+            return;
+        }
+        if touched {
+            self.retry_at = None;
+        }
+        *next_look = Instant::now() + self.settings.fleet.poll;
+        let transition = match self.store.read().await {
+            Ok(reading) => {
+                self.note(None);
+                match due(reading.status) {
+                    Due::Nothing => {
+                        self.retry_at = None;
+                        return;
+                    }
+                    // A new request need not wait for the end of an older one's pause.
+                    Due::Begin(transition) => transition,
+                    Due::GoOn(_) if self.retry_at.is_some_and(|at| Instant::now() < at) => return,
+                    Due::GoOn(transition) => transition,
+                }
+            }
+            Err(error) => return self.note(Some(chain(&error))),
+        };
+        self.reload().await;
+        self.carry_out(transition).await;
+        // What was asked for meanwhile is next.
+        *next_look = Instant::now();
+    }
+
+    async fn carry_out(&mut self, transition: Transition) {
+        let site = Site {
+            settings: &self.settings,
+            env: &self.env,
+            stop: self.stop.subscribe(),
+            lock_wait: LOCK_WAIT,
+            shows_progress: false,
+        };
+        let watchdog = systemd::watchdog();
+        let work = fleet::carry_out(&site, &self.store, transition);
+        tokio::pin!(work);
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = &mut work => break result,
+                // The work is bounded by its own limits.
+                () = tokio::time::sleep(watchdog.unwrap_or_default()), if watchdog.is_some() => systemd::alive(),
+            }
+        };
+        match result {
+            Ok(Ended::Done | Ended::Changed) => self.retry_at = None,
+            Err(error) => {
+                tracing::error!(again_in_s = RETRY.as_secs(), "{error}");
+                self.retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    /// What is wrong is told once, and again when it is over or something else.
+    fn note(&mut self, trouble: Option<String>) {
+        match &trouble {
+            Some(text) if self.trouble.as_ref() != Some(text) => {
+                tracing::error!("the fleet's status cannot be read, requests wait: {text}");
+            }
+            None if self.trouble.is_some() => tracing::info!("the fleet's status can be read again"),
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+
+    /// The configuration as it is now; one with mistakes leaves the old one in force.
+    async fn reload(&mut self) {
+        let read = match source::load(PROGRAM, &self.place) {
+            Ok(settings) => settings,
+            Err(error) => return tracing::error!("the old configuration stays in force: {error}"),
+        };
+        if read.state_dir != self.settings.state_dir || read.cluster != self.settings.cluster {
+            return tracing::error!("another cluster or state folder needs a restart; the old configuration stays in force");
+        }
+        match FleetStatusStore::open(&read).await {
+            Ok(store) => (self.store, self.settings) = (store, read),
+            Err(error) => tracing::error!("the old configuration stays in force: {}", chain(&error)),
+        }
+    }
+}

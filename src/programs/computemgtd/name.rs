@@ -1,0 +1,98 @@
+//! Which node this machine is: the file that says it, else the name under which slurmd runs, else the host's name.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use super::slow::Slow;
+use super::steps;
+use crate::config::settings::Settings;
+
+/// A file on a local disk; some have it on NFS.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A name has 64 bytes at most; the file may have more lines.
+const MAX_BYTES: u64 = 4096;
+
+/// A name, and how good it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) node: String,
+    /// Somebody said that this is a node; the host's name may be another one than Slurm's.
+    pub(super) is_sure: bool,
+}
+
+/// The name, as soon as there is one. Shared by the parts of the daemon.
+#[derive(Debug)]
+pub(super) struct OwnName(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    reading: Slow<Option<Name>>,
+    known: Option<Name>,
+}
+
+impl OwnName {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Inner { reading: Slow::new("node-name"), known: None })))
+    }
+
+    /// The name; looked for until somebody has said it, then kept. `None`: the machine has no name at all, or it cannot be read in time.
+    pub(super) async fn get(&self, settings: &Settings) -> Option<Name> {
+        let mut inner = self.0.lock().await;
+        if let Some(known) = inner.known.as_ref().filter(|name| name.is_sure) {
+            return Some(known.clone());
+        }
+        let file = settings.computemgtd.node_name_file.clone();
+        if let Some(found) = inner.reading.run(LIMIT, move || look(&file)).await.into_any().flatten() {
+            if inner.known.as_ref() != Some(&found) {
+                tracing::info!(node = found.node, sure = found.is_sure, "this machine's node");
+            }
+            inner.known = Some(found);
+        }
+        inner.known.clone()
+    }
+}
+
+fn look(file: &Path) -> Option<Name> {
+    let sure = |node| Name { node, is_sure: true };
+    if let Some(node) = in_file(file).ok().flatten().or_else(|| steps::slurmd_name(Path::new(steps::PROC))) {
+        return Some(sure(node));
+    }
+    let host = nix::unistd::gethostname().ok()?;
+    let host = host.to_string_lossy();
+    // As Slurm does: without the domain.
+    let node = host.split('.').next().unwrap_or_default().to_owned();
+    (!node.is_empty()).then_some(Name { node, is_sure: false })
+}
+
+/// The first word of the file.
+pub(super) fn in_file(path: &Path) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(text.split_whitespace().next().map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use super::*;
+
+    #[test]
+    fn the_file_goes_before_the_hosts_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("node-name");
+        let found = look(&file).unwrap();
+        assert!(!found.node.contains('.'));
+        for text in ["apple-dy-core-7", "apple-dy-core-7\n", "\napple-dy-core-7 \n# a remark\n"] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(look(&file), Some(Name { node: "apple-dy-core-7".to_owned(), is_sure: true }), "{text:?}");
+        }
+        fs::write(&file, "\n").unwrap();
+        assert_eq!(in_file(&file).unwrap(), None);
+    }
+}
