@@ -13,10 +13,9 @@ from watch import is_off, is_up
 CLUSTERMGTD = """
 [clustermgtd]
 loop_time = "2s"
-orphaned_instance_timeout = "20s"
-ec2_instance_missing_grace = "10s"
-node_replacement_timeout = "60s"
-insufficient_capacity_timeout = "10s"
+orphan_timeout = "20s"
+missing_grace = "10s"
+replacement_timeout = "60s"
 """
 
 GONE = ("shutting-down", "terminated")
