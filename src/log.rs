@@ -28,28 +28,32 @@ pub(crate) fn start(program: &'static str, settings: &LogSettings, verbose: u8, 
     install(program, settings, verbose, tz, Target { path: &path, file, stderr: true });
 }
 
+/// As [`start`], for a program that runs for long: its log may be rotated by renaming. `supervised`: whoever started it keeps what it
+/// prints, on a ParallelCluster head node supervisord in the very file of the log. Then nothing goes to stderr as well, and where the
+/// file is not ours to write the lines go to stdout.
+pub(crate) fn start_daemon(
+    program: &'static str,
+    settings: &LogSettings,
+    verbose: u8,
+    tz: Option<&str>,
+    supervised: bool,
+) {
+    let path = path(program, settings);
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let file = folder.and_then(|()| reopening::Reopening::open(path.clone())).map(|file| Box::new(file) as Box<dyn Write + Send>);
+    let file = match file {
+        Err(_) if supervised => Ok(Box::new(Forgiving(io::stdout())) as Box<dyn Write + Send>),
+        file => file,
+    };
+    install(program, settings, verbose, tz, Target { path: &path, file, stderr: !supervised });
+}
+
 /// Where the lines go.
 struct Target<'a> {
     path: &'a Path,
     file: io::Result<Box<dyn Write + Send>>,
     /// To stderr as well.
     stderr: bool,
-}
-
-/// As [`start`], for a program that runs for long: its log may be rotated by renaming. `to_stdout`: whoever started it keeps what it
-/// prints (supervisord on a ParallelCluster head node), so that is the log.
-pub(crate) fn start_daemon(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>, to_stdout: bool) {
-    let path = path(program, settings);
-    let file = if to_stdout {
-        Ok(Box::new(Forgiving(io::stdout())) as Box<dyn Write + Send>)
-    } else {
-        path.parent()
-            .map_or(Ok(()), std::fs::create_dir_all)
-            .and_then(|()| reopening::Reopening::open(path.clone()))
-            .map(|file| Box::new(file) as Box<dyn Write + Send>)
-    };
-    // Both ends are the same file there: no line twice.
-    install(program, settings, verbose, tz, Target { path: &path, file, stderr: !to_stdout });
 }
 
 fn install(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>, target: Target<'_>) {

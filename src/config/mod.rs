@@ -19,6 +19,7 @@ pub(crate) mod queues;
 mod reader;
 mod recipe;
 pub(crate) mod render;
+mod render_daemons;
 mod sections;
 mod sections_daemons;
 mod sections_launch;
@@ -29,6 +30,8 @@ mod tags;
 mod template;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_daemons;
 #[cfg(test)]
 mod tests_page;
 #[cfg(test)]

@@ -11,14 +11,17 @@ use std::time::Duration;
 use serde_json::Value as Json;
 use toml::Value;
 
+use super::block;
 use super::file;
 use super::recipe::{APIS, CAPACITIES, inherited};
+use super::render_daemons;
 use super::sections::{FORMATS, LEVELS, NODE_ADDRESS};
 use super::sections_launch::{DAEMON, ON_EXISTING, SCALE_BY, STRATEGIES, built_in_policy};
 use super::settings::{Settings, StoreKind};
 use super::values::show_duration;
+use crate::model::hostlist;
 use crate::model::policy::{Bucket, LaunchPolicy, ScaleBy, Strategy};
-use crate::model::recipe::{Group, GroupNodes, LaunchTemplate, Recipe};
+use crate::model::recipe::{Capacity, Group, GroupNodes, LaunchTemplate, Recipe};
 
 /// The file's text. Reading it gives the same settings, but for what the module's comment names.
 pub(crate) fn toml(settings: &Settings) -> String {
@@ -51,10 +54,17 @@ pub(crate) fn toml(settings: &Settings) -> String {
         policy(part, &launch, &built_in_policy());
         run(part, settings, &base);
     });
-    for group in &settings.groups {
-        groups(&mut file, group, &launch, settings.run.scale_by);
+    render_daemons::daemons(&mut file, settings);
+    for (at, group) in settings.groups.iter().enumerate() {
+        groups(&mut file, group, &static_nodes(settings, at), &launch, settings.run.scale_by);
     }
     file.text
+}
+
+/// The nodes of one group that are listed as static.
+fn static_nodes(settings: &Settings, group: usize) -> String {
+    let of_group = settings.static_nodes.iter().filter(|node| settings.node_group.get(node) == Some(group));
+    hostlist::compress_sorted(&of_group.collect::<Vec<_>>())
 }
 
 /// What a file that says nothing means; some defaults depend on `[parallelcluster]`.
@@ -179,7 +189,7 @@ fn run(part: &mut Part, settings: &Settings, base: &Settings) {
     part.differing("address_timeout", run.address_timeout, base.address_timeout, duration);
 }
 
-fn groups(file: &mut File, group: &Group, launch: &LaunchPolicy, scale_by: ScaleBy) {
+fn groups(file: &mut File, group: &Group, static_nodes: &str, launch: &LaunchPolicy, scale_by: ScaleBy) {
     let base = super::groups::no_recipe(group.recipe.tag_instances_only);
     file.part("[[group]]", "", |part| {
         part.set("name", group.name.as_str());
@@ -190,7 +200,16 @@ fn groups(file: &mut File, group: &Group, launch: &LaunchPolicy, scale_by: Scale
                 part.set("compute_resource", resource.as_str());
             }
         }
+        if !static_nodes.is_empty() {
+            part.set("static_nodes", static_nodes);
+        }
         recipe(part, "group", &group.recipe, &base);
+        // What the API parameters of a block name is known from them.
+        let is_named = group.recipe.capacity == Capacity::CapacityBlock
+            && group.capacity_reservation == block::named_in(&group.recipe.overrides);
+        if !is_named {
+            part.some("capacity_reservation_id", group.capacity_reservation.as_deref());
+        }
         if !group.recipe.tags.is_empty() {
             let tags = group.recipe.tags.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
             part.set("tags", Value::Table(tags.collect()));
@@ -258,15 +277,15 @@ fn word<T: PartialEq>(words: &[(&str, T)], value: T) -> Value {
     words.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| word).into()
 }
 
-fn number(number: usize) -> Value {
+pub(super) fn number(number: usize) -> Value {
     i64::try_from(number).unwrap_or(i64::MAX).into()
 }
 
-fn path(path: &Path) -> Value {
+pub(super) fn path(path: &Path) -> Value {
     path.to_string_lossy().as_ref().into()
 }
 
-fn duration(duration: Duration) -> Value {
+pub(super) fn duration(duration: Duration) -> Value {
     if duration.subsec_nanos().is_multiple_of(1_000_000) {
         show_duration(duration).into()
     } else {
@@ -275,13 +294,13 @@ fn duration(duration: Duration) -> Value {
 }
 
 /// The text so far.
-struct File {
+pub(super) struct File {
     text: String,
 }
 
 impl File {
     /// A section with the keys that `fill` sets; nothing at all when it sets none. `why` is a comment.
-    fn part(&mut self, header: &str, why: &str, fill: impl FnOnce(&mut Part)) {
+    pub(super) fn part(&mut self, header: &str, why: &str, fill: impl FnOnce(&mut Part)) {
         let mut part = Part { lines: String::new(), tables: String::new() };
         fill(&mut part);
         if part.lines.is_empty() {
@@ -300,19 +319,19 @@ impl File {
 }
 
 /// The lines of one section.
-struct Part {
+pub(super) struct Part {
     lines: String,
     /// Tables of its own, behind them.
     tables: String,
 }
 
 impl Part {
-    fn set(&mut self, key: &str, value: impl Into<Value>) {
+    pub(super) fn set(&mut self, key: &str, value: impl Into<Value>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.lines, "{key} = {}", value.into());
     }
 
-    fn some<V: Into<Value>>(&mut self, key: &str, value: Option<V>) {
+    pub(super) fn some<V: Into<Value>>(&mut self, key: &str, value: Option<V>) {
         if let Some(value) = value {
             self.set(key, value);
         }
@@ -331,7 +350,7 @@ impl Part {
         }
     }
 
-    fn differing<T: PartialEq>(&mut self, key: &str, value: T, base: T, show: impl FnOnce(T) -> Value) {
+    pub(super) fn differing<T: PartialEq>(&mut self, key: &str, value: T, base: T, show: impl FnOnce(T) -> Value) {
         if value != base {
             self.set(key, show(value));
         }

@@ -51,7 +51,7 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     let groups::Groups { groups, node_group, static_nodes } = groups::read(reader, &root, &context);
     let daemons = sections_daemons::read(&root, &cluster, parallelcluster.as_ref(), (&store, &publish));
     root.finish();
-    let mut settings = Settings {
+    Settings {
         path: path.to_owned(),
         files: Vec::new(),
         cluster,
@@ -72,9 +72,7 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
         static_nodes,
         node_group,
         warnings: Vec::new(),
-    };
-    settings.warnings.extend(sections_daemons::other_heartbeat(&settings));
-    settings
+    }
 }
 
 /// A checked string that must be there.

@@ -9,7 +9,7 @@ use super::checks::{Complaint, check_table, check_url};
 use super::reader::{NONE, Section};
 use super::sections::{HOUR, INSTANT, SECOND, size};
 use super::settings::{
-    ClustermgtdSettings, ComputemgtdSettings, FleetSettings, FleetStore, ParallelCluster, PublishSettings, Settings, StoreKind,
+    ClustermgtdSettings, ComputemgtdSettings, FleetSettings, FleetStore, ParallelCluster, PublishSettings, StoreKind,
 };
 use crate::model::policy::Upkeep;
 
@@ -94,20 +94,6 @@ fn upkeep(shortage_timeout: Option<Duration>) -> Upkeep {
         consoles_most: Some(1),
         console_wait: Duration::from_mins(5),
     }
-}
-
-/// What to say of a clustermgtd that writes another heartbeat than slurm_resume goes by, if it does.
-pub(super) fn other_heartbeat(settings: &Settings) -> Option<String> {
-    let (written, read) = (settings.clustermgtd.heartbeat.as_ref()?, &settings.parallelcluster.as_ref()?.heartbeat);
-    (written != read).then(|| two_heartbeats(written, read))
-}
-
-pub(super) fn two_heartbeats(written: &Path, read: &Path) -> String {
-    format!(
-        "clustermgtd writes the heartbeat {} and slurm_resume looks at {}: nothing is launched unless they are the same file",
-        written.display(),
-        read.display()
-    )
 }
 
 /// ParallelCluster's table of statuses (aws-facts B.13).

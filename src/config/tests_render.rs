@@ -17,6 +17,7 @@ use super::tests_page::examples;
 fn meaning(settings: &Settings) -> String {
     let same = Settings {
         path: PathBuf::new(),
+        files: Vec::new(),
         node_group: NodeIndex::default(),
         warnings: Vec::new(),
         log: LogSettings { file: None, events: EventsFile::Usual, ..settings.log.clone() },
@@ -127,6 +128,60 @@ fn parallelclusters_files() {
         assert!(text.contains("[parallelcluster]\nheartbeat = ") && text.contains("[node_table]\n"), "{text}");
         assert!(!text.contains("daemon =") && !text.contains("format ="), "defaults of such a head node: {text}");
     }
+}
+
+#[test]
+fn parallelclusters_daemons() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parallelcluster");
+    for entry in fs::read_dir(&data).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let path = folder.path().join("parallelcluster_slurm_resume.conf");
+    let plugin_dir = folder.path().to_owned();
+    let place =
+        Place { path, slurm_bin_dir: None, ca_bundle: None, home: None, pki_dir: None, sudo: None, plugin_dir, is_copy: true };
+    let load = || load("slurm-ec2", &place).unwrap_or_else(|error| panic!("{error}"));
+    let text = round_trip(&load());
+    for line in [
+        "[clustermgtd]",
+        "partitions = [\"apple\", \"gpu\", \"pear-2\"]",
+        "replacement_timeout = \"25m\"",
+        "timeout = \"15m\"",
+        "status_file = \"/opt/parallelcluster/shared/computefleet-status.json\"",
+        "capacity_reservation_id = \"cr-0fee1900d00000042\"",
+    ] {
+        assert!(text.lines().any(|written| written == line), "{line}: {text}");
+    }
+    assert!(!text.contains("shortage_timeout") && !text.contains("\ntable = \"parallelcluster-orchard\""), "usual there: {text}");
+    fs::copy(data.join("parallelcluster_clustermgtd.all-options.conf"), folder.path().join("parallelcluster_clustermgtd.conf"))
+        .unwrap();
+    let text = round_trip(&load());
+    for line in ["heartbeat = \"/run/orchard/heartbeat\"", "shortage_timeout = \"420500ms\"", "protected_failure_count = 6"] {
+        assert!(text.lines().any(|written| written == line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_is_off_stays_off() {
+    let off = "[clustermgtd]\nprotected_failure_count = 0\nconsoles_most = 0\nshortage_timeout = \"0s\"\n";
+    let written = round_trip(&good(&LEAST.replace("[[group]]", &format!("{off}[[group]]"))));
+    assert!(written.contains("protected_failure_count = 0\nconsoles_most = 0\n"), "{written}");
+}
+
+#[test]
+fn static_nodes_and_blocks() {
+    let overrides =
+        "overrides = { CapacityReservationSpecification = { CapacityReservationTarget = { CapacityReservationId = \"cr-1\" } } }";
+    let second = "[[group]]\nname = \"g\"\nnodes = \"g-1,c5-[11-12]\"\nstatic_nodes = \"c5-12\"\nlaunch_template = \"abc\"\n";
+    let written = round_trip(&good(&format!(
+        "{LEAST}static_nodes = \"c5-3,c5-[1-2]\"\n{second}capacity = \"capacity-block\"\n{overrides}\n"
+    )));
+    assert!(written.contains("static_nodes = \"c5-[1-3]\"") && written.contains("static_nodes = \"c5-12\""), "{written}");
+    assert!(!written.contains("capacity_reservation_id"), "the parameters name it: {written}");
+    let named = round_trip(&good(&format!("{LEAST}capacity = \"template\"\ncapacity_reservation_id = \"cr-2\"\n")));
+    assert!(named.contains("capacity_reservation_id = \"cr-2\""), "{named}");
 }
 
 /// A value for some keys of the file, as TOML.

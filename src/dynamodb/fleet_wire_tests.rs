@@ -125,7 +125,7 @@ async fn what_is_not_there_is_an_error_that_names_the_table() {
     let error = crate::error::chain(&store.read().await.unwrap_err());
     assert!(error.contains(TABLE) && error.contains("no item COMPUTE_FLEET"), "{error}");
     assert!(!store.compare_and_set(FleetStatus::Running, FleetStatus::StopRequested, now()).await.unwrap());
-    server.add_rules([Rule::on("GetItem").error("AccessDeniedException", 400)]);
+    server.add_rules([Rule::on("GetItem").times(1).error("AccessDeniedException", 400)]);
     let error = crate::error::chain(&store.read().await.unwrap_err());
     assert!(error.contains("dynamodb:GetItem and UpdateItem"), "{error}");
     let mut aws = settings();

@@ -1,8 +1,9 @@
 //! The door to DynamoDB: our words in, our words out. Only this folder names its SDK. No policy.
 //!
 //! `nodes.rs` writes and reads ParallelCluster's table of nodes, `items.rs` the table of our own mapping, `fleet.rs` the status of the
-//! compute fleet.
+//! compute fleet, `boot.rs` is what a compute node asks at boot.
 
+mod boot;
 pub(crate) mod fleet;
 pub(crate) mod items;
 mod nodes;

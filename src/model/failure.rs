@@ -121,6 +121,21 @@ pub(crate) fn code_of(reason: &str) -> Option<&str> {
     (!code.is_empty() && !is_of_earlier).then_some(code)
 }
 
+/// Around the node that is to blame, in the sentence of nodes that fail along with it.
+const NEEDS: &str = " needs all of its nodes, and ";
+const GOT_NONE: &str = " got no instance ";
+
+/// The sentence of a node of `unit`, which must be whole, where `node` got no instance for `cause`; [`blamed_in`] is the way back.
+pub(crate) fn along_with(unit: &str, node: &str, cause: &Failure) -> String {
+    format!("{unit}{NEEDS}{node}{GOT_NONE}({}: {})", cause.code, cause.sentence)
+}
+
+/// The node that a Reason blames instead of its own: whatever code it carries says nothing about its own node.
+pub(crate) fn blamed_in(reason: &str) -> Option<&str> {
+    let (node, _) = reason.split_once(NEEDS)?.1.split_once(GOT_NONE)?;
+    (!node.contains(' ')).then_some(node)
+}
+
 impl Failure {
     /// The text of the node's `Reason`: one short line (slurm-facts D.3), no quotes, no control characters.
     pub(crate) fn reason(&self, next: &str) -> String {
@@ -188,6 +203,23 @@ mod tests {
         assert!(reason.starts_with("(Code:InsufficientInstanceCapacity)no  capacity  in eu-west-1a"), "{reason}");
         assert!(reason.len() <= MAX_REASON && !reason.contains(['"', '\n']), "{reason}");
         assert_eq!(code_of(&reason), Some("InsufficientInstanceCapacity"));
+    }
+
+    #[test]
+    fn a_reason_names_the_node_that_is_to_blame() {
+        let cause = Failure {
+            code: "Unsupported".into(),
+            class: ErrorClass::ZoneOrType,
+            sentence: "job 7 needs all of its nodes, and more".into(),
+            request_id: None,
+        };
+        let along = Failure { sentence: along_with("job 17", "q2-dy-c1-1", &cause), ..cause.clone() };
+        assert_eq!(blamed_in(&along.reason("")), Some("q2-dy-c1-1"), "{}", along.sentence);
+        for reason in
+            [cause.reason(""), String::new(), "job 1 needs all of its nodes, and some of them got no instance x".to_owned()]
+        {
+            assert_eq!(blamed_in(&reason), None, "{reason}");
+        }
     }
 
     #[test]

@@ -136,7 +136,9 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
         };
         let limits = startup::Limits::start(begun_at, limit);
         let interactive = startup::interactive();
-        let context = Context { settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive };
+        let program = S::PROGRAM;
+        let context =
+            Context { program, settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive };
         story.run(Arc::new(context), nodes).await
     });
     // A thread that still waits for an outside system must not keep the program.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::clustermgtd;
 use super::context::Context;
 use super::exit::Exit;
 use super::recovery;
@@ -135,7 +136,9 @@ pub(super) fn note_failures(context: &Context, failed: &[Failed]) {
             FailedNode { name: &one.node, is_static, code: &one.failure.code }
         })
         .collect();
-    let (component, at) = (Component::Resume, clock::now());
+    // clustermgtd launches static nodes as slurm_resume does; its settings name its own file.
+    let component = if context.program == clustermgtd::PROGRAM { Component::Clustermgtd } else { Component::Resume };
+    let at = clock::now();
     let source = Source { component, cluster: &settings.cluster, instance_id: &parallelcluster.instance_id, at };
     let Some(path) = settings.log.events_path() else { return };
     if let Err(error) = events::append(&path, &events::launch_failures(&source, &nodes)) {

@@ -12,7 +12,6 @@ use super::exit::Stopped;
 use super::launching::Work;
 use super::ordering::Wishes;
 use super::recovery::ToFinish;
-use super::resume::PROGRAM;
 use super::survey::Survey;
 use super::telling::{self, Failed};
 use super::{rebuild, recovery};
@@ -247,7 +246,7 @@ fn decide(scene: &Scene<'_>, draft: &mut Draft) -> Option<(Claimed, ToFinish)> {
             version: launch_record::VERSION,
             cluster: context.settings.cluster.clone(),
             launch: context.launch.clone(),
-            program: PROGRAM.to_owned(),
+            program: context.program.to_owned(),
             pid: std::process::id(),
             requested: context.begun,
             expires: now + context.limits.left() + RECORD_SLACK,

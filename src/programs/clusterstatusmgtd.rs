@@ -231,7 +231,7 @@ impl Daemon {
                     Due::GoOn(transition) => transition,
                 }
             }
-            Err(error) => return self.note(Some(chain(&error))),
+            Err(error) => return self.note(Some(&error)),
         };
         self.reload().await;
         self.carry_out(transition).await;
@@ -268,15 +268,17 @@ impl Daemon {
     }
 
     /// What is wrong is told once, and again when it is over or something else.
-    fn note(&mut self, trouble: Option<String>) {
-        match &trouble {
-            Some(text) if self.trouble.as_ref() != Some(text) => {
-                tracing::error!("the fleet's status cannot be read, requests wait: {text}");
+    fn note(&mut self, trouble: Option<&StoreError>) {
+        // Without its causes, whose text has the number of the request.
+        let now = trouble.map(StoreError::to_string);
+        match trouble {
+            Some(error) if self.trouble != now => {
+                tracing::error!("the fleet's status cannot be read, requests wait: {}", chain(error));
             }
             None if self.trouble.is_some() => tracing::info!("the fleet's status can be read again"),
             _ => {}
         }
-        self.trouble = trouble;
+        self.trouble = now;
     }
 
     /// The configuration as it is now; one with mistakes leaves the old one in force.

@@ -8,7 +8,6 @@
 mod config;
 mod name;
 mod outside;
-mod slow;
 mod spot;
 mod steps;
 mod watch;

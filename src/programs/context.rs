@@ -39,6 +39,8 @@ const HEARTBEAT_FRESH: Duration = Duration::from_mins(3);
 pub(crate) const YOUNG: Duration = Duration::from_mins(10);
 
 pub(crate) struct Context {
+    /// Who runs: in launch records and events.
+    pub(crate) program: &'static str,
     pub(crate) settings: Settings,
     pub(crate) store: Store,
     pub(crate) ec2: Ec2,

@@ -26,7 +26,11 @@ const LOCK_WAIT: Duration = Duration::from_mins(2);
 
 /// Start or stop the compute fleet as a computefleet-status.json asks for
 #[derive(Debug, Parser)]
-#[command(name = "slurm_fleet_status_manager", version, after_help = "Exit status: 0 done, or nothing was asked for; 1 not done; 2 usage.")]
+#[command(
+    name = "slurm_fleet_status_manager",
+    version,
+    after_help = "Exit status: 0 done, or nothing was asked for; 1 not done; 2 usage."
+)]
 struct Args {
     /// The file with the request: {"status": "START_REQUESTED"} or "STOP_REQUESTED"
     #[arg(long = "computefleet-status-data", visible_alias = "cf", value_name = "FILE")]

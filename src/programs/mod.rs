@@ -27,6 +27,7 @@ mod requeue;
 mod resume;
 mod resume_fail;
 mod run;
+mod slow;
 mod startup;
 mod survey;
 mod suspend;

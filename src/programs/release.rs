@@ -18,6 +18,8 @@ pub(crate) struct Released {
     pub(crate) gone: Vec<String>,
     /// Still on the list, with the reason.
     pub(crate) left: Vec<(String, String)>,
+    /// Those of them that EC2 refuses to terminate: the next try will go the same way, until a person does something.
+    pub(crate) refused: Vec<String>,
     /// EC2 did not answer for some of them.
     pub(crate) unanswered: bool,
 }
@@ -104,6 +106,7 @@ async fn once(
             instance = id,
             "termination protection is on: switch it off (aws ec2 modify-instance-attribute --no-disable-api-termination), or the instance runs on and costs money"
         );
+        released.refused.push(id.clone());
         released.left.push((id, "termination protection is on".to_owned()));
     }
     for (id, failure) in answer.failed {
@@ -115,6 +118,9 @@ async fn once(
             failure.sentence
         );
         released.unanswered |= failure.class.is_retryable();
+        if !failure.class.is_retryable() {
+            released.refused.push(id.clone());
+        }
         released.left.push((id, failure.code));
     }
     if !answer.gone.is_empty() {

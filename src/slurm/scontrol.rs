@@ -193,8 +193,13 @@ impl Scontrol {
     async fn show_once(&self, args: &[String], names: Option<&[&str]>, limit: Duration) -> Result<Vec<SlurmNode>, Error> {
         let ran = self.run(args, None, limit).await?;
         let command = "scontrol show nodes".to_owned();
+        let began = Instant::now();
         let shown = match show::parse(&ran.stdout, self.zone()) {
-            Ok(shown) => shown,
+            Ok(shown) => {
+                let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+                tracing::debug!(bytes = ran.stdout.len(), nodes = shown.nodes.len(), us, "nodes read");
+                shown
+            }
             // The reason for a broken answer is in the error text, if there is one.
             Err(_) if !ran.success && !ran.stderr.trim().is_empty() => return Err(sort(command, &ran)),
             Err(error) => return Err(Error::Unreadable { command, why: error.to_string() }),

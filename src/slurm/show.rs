@@ -26,6 +26,8 @@ pub(crate) enum ShowError {
     NoState { node: String },
     #[error("the answer is cut short at node {node:?}")]
     Truncated { node: String },
+    #[error("the answer holds no node and does not say that there is none")]
+    Nothing,
 }
 
 /// Reads a whole answer. A record without its end is an error, so that half an answer never looks like a small cluster. `zone` is that of
@@ -33,6 +35,7 @@ pub(crate) enum ShowError {
 pub(crate) fn parse(text: &str, zone: Option<&Zone>) -> Result<Shown, ShowError> {
     let mut shown = Shown::default();
     let mut current: Option<Draft<'_>> = None;
+    let mut none = false;
     for line in text.split_inclusive('\n') {
         let complete = line.ends_with('\n');
         let line = line.trim_end_matches(['\n', '\r']);
@@ -51,6 +54,8 @@ pub(crate) fn parse(text: &str, zone: Option<&Zone>) -> Result<Shown, ShowError>
         } else if let Some(name) = line.strip_prefix("Node ").and_then(|rest| rest.strip_suffix(" not found")) {
             finish(&mut shown, current.take())?;
             shown.not_found.push(name.to_owned());
+        } else {
+            none |= line.starts_with("No nodes in the system");
         }
         if !complete {
             let node = current.map_or("", |draft| draft.name).to_owned();
@@ -64,6 +69,9 @@ pub(crate) fn parse(text: &str, zone: Option<&Zone>) -> Result<Shown, ShowError>
         return Err(ShowError::Truncated { node: draft.name.to_owned() });
     }
     finish(&mut shown, current)?;
+    if shown.nodes.is_empty() && shown.not_found.is_empty() && !none {
+        return Err(ShowError::Nothing);
+    }
     Ok(shown)
 }
 
@@ -90,7 +98,11 @@ fn finish(shown: &mut Shown, draft: Option<Draft<'_>>) -> Result<(), ShowError> 
 /// `a,b`; none for `(null)`.
 fn names(list: Option<&str>) -> Vec<String> {
     let list = list.filter(|list| *list != "(null)").unwrap_or_default();
-    list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    let parts = || list.split(',').filter(|name| !name.is_empty());
+    // Counted first: a vector that grows takes room for four.
+    let mut names = Vec::with_capacity(parts().count());
+    names.extend(parts().map(str::to_owned));
+    names
 }
 
 /// A record as far as it has been read.
@@ -145,8 +157,10 @@ impl<'a> Draft<'a> {
         if tail.is_empty() {
             return;
         }
-        let (text, id) = split_off_instance(tail);
-        self.instance_id = id.or(self.instance_id);
+        let (text, behind) = split_off_behind(tail);
+        for token in behind.split_ascii_whitespace() {
+            self.read_token(token);
+        }
         if let Some(reason) = text.strip_prefix("Reason=") {
             let end = stamp_end(reason).unwrap_or_else(|| {
                 [" Comment=", " Extra="].iter().filter_map(|key| reason.find(key)).min().unwrap_or(reason.len())
@@ -178,18 +192,14 @@ impl<'a> Draft<'a> {
                 }
                 return;
             }
-            Some(b'N' | b'S' | b'P' | b'B' | b'I' | b'A') => {
-                self.in_reason = false;
-                for token in line.split_ascii_whitespace() {
-                    self.read_token(token);
-                }
+            Some(b'R') if line.starts_with("Reason=") => {
+                self.reason = Some(without_stamp(&line["Reason=".len()..]).to_owned());
+                self.in_reason = true;
+                return;
             }
-            Some(b'R') => {
-                if let Some(reason) = line.strip_prefix("Reason=") {
-                    self.reason = Some(without_stamp(reason).to_owned());
-                    self.in_reason = true;
-                    return;
-                }
+            // The lines that begin with a key of ours. Comment= and Extra=, which are free text, do not begin so.
+            Some(b'A' | b'B' | b'I' | b'L' | b'N' | b'P' | b'R' | b'S') => {
+                line.split_ascii_whitespace().for_each(|token| self.read_token(token));
             }
             _ => {}
         }
@@ -229,17 +239,18 @@ fn find_key(text: &str, key: &str) -> Option<usize> {
     text.match_indices(key).map(|(at, _)| at).find(|at| *at == 0 || text.as_bytes()[at - 1] == b' ')
 }
 
-/// `InstanceId=` is printed behind the free text of a one-line record: it is the real one only when nothing but the keys that
-/// Slurm prints behind it follows.
-fn split_off_instance(tail: &str) -> (&str, Option<&str>) {
-    let Some(at) = tail.rfind(" InstanceId=") else { return (tail, None) };
-    let mut words = tail[at..].split_ascii_whitespace();
-    let id = words.next().and_then(|first| first.strip_prefix("InstanceId="));
-    if words.all(|word| word.starts_with("InstanceType=") || word.starts_with("ReservationName=")) {
-        (&tail[..at], id)
-    } else {
-        (tail, None)
+/// What Slurm prints behind the free text of a one-line record: the words at its end that begin with one of these keys, each once.
+/// Free text that ends in such a word itself cannot be told from them.
+fn split_off_behind(tail: &str) -> (&str, &str) {
+    let mut keys = vec!["InstanceId=", "InstanceType=", "ReservationName="];
+    let mut end = tail.trim_end().len();
+    while let Some(at) = tail[..end].rfind(' ') {
+        let Some(key) = keys.iter().position(|key| tail[at + 1..end].starts_with(key)) else { break };
+        keys.truncate(key);
+        // Two blanks follow an InstanceId without a type.
+        end = tail[..at].trim_end().len();
     }
+    tail.split_at(end)
 }
 
 /// `text [user@time]` → `text`.
@@ -272,6 +283,7 @@ mod tests {
     const LINE_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-nodes-oneline-1.txt");
     const UNKNOWN_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-nodes-unknown-name.txt");
     const LOCAL_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-node-local-time.txt");
+    const RESERVED_22: &str = include_str!("../../tests/data/scontrol/22.05.8/show-node-reserved-down.txt");
     const LONG_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-by-the-facts.txt");
     const LINE_24: &str = include_str!("../../tests/data/scontrol/24.11.5/show-nodes-oneline-by-the-facts.txt");
     const LONG_26: &str = include_str!("../../tests/data/scontrol/26.05.5/show-nodes-by-the-facts.txt");
@@ -327,6 +339,67 @@ mod tests {
         let forced = node(&shown, "q2-3");
         assert!(forced.state.power_down_requested() && !forced.state.is_powering_up());
         assert_eq!(forced.reason.as_deref(), Some("(Code:InsufficientInstanceCapacity) nothing left"));
+    }
+
+    #[test]
+    fn m28_when_a_node_was_last_busy() {
+        for (shown, name, busy) in [
+            (LONG_22, "q1-dy-c5-3", Some(1_795_969_497)),
+            (LONG_22, "q1-dy-c5-1", None), // Unknown
+            (LINE_22, "q1-dy-c5-3", Some(1_795_969_497)),
+            (LONG_24, "q1-dy-c5-1", Some(1_795_969_266)),
+            (LINE_24, "q1-dy-c5-1", Some(1_795_969_266)),
+            (LONG_26, "q1-dy-c5-1", Some(1_795_969_266)),
+        ] {
+            assert_eq!(node(&parse(shown).unwrap(), name).last_busy, busy, "{name}");
+        }
+        let zone = Zone::of(Some("UTC0"));
+        let reserved = super::parse(RESERVED_22, Some(&zone)).unwrap();
+        let at = "2026-11-29T22:34:18Z".parse::<crate::model::time::Timestamp>().unwrap().secs();
+        assert_eq!((reserved.nodes[0].last_busy, reserved.nodes[0].slurmd_start_time), (Some(at), Some(at)));
+    }
+
+    #[test]
+    fn the_reservation_that_holds_a_node() {
+        for text in [LONG_24, LINE_24] {
+            let shown = parse(text).unwrap();
+            let held: Vec<Option<&str>> = shown.nodes.iter().map(|node| node.reservation.as_deref()).collect();
+            assert_eq!(held, [None, None, Some("maint")]);
+        }
+        // 22.05 tells by flags alone that there is one.
+        let shown = parse(RESERVED_22).unwrap();
+        let state = &shown.nodes[0].state;
+        assert!(state.has("RESERVED") && state.has("MAINTENANCE") && state.is_down() && shown.nodes[0].reservation.is_none());
+        assert_eq!(shown.nodes[0].reason.as_deref(), Some("x"));
+        // Behind free text, which may look like it.
+        let line = "NodeName=a State=IDLE Reason=b [root@1] Comment=ReservationName=no InstanceId=i-no x InstanceId=i-1 InstanceType=c5.large \
+                    ReservationName=maint\nNodeName=b State=IDLE Reason=b [root@1] Extra=x InstanceId=i-2  ReservationName=maint\n";
+        let shown = parse(line).unwrap();
+        let seen = |name| {
+            let node = node(&shown, name);
+            (node.instance_id.as_deref(), node.reservation.as_deref(), node.reason.as_deref())
+        };
+        assert_eq!(seen("a"), (Some("i-1"), Some("maint"), Some("b")));
+        assert_eq!(seen("b"), (Some("i-2"), Some("maint"), Some("b")));
+    }
+
+    #[test]
+    fn m27_fifteen_thousand_nodes_are_a_few_megabytes() {
+        let one = LONG_24.split_inclusive("\n\n").next().unwrap();
+        let many: String =
+            (0..15_000).map(|index| one.replace("q1-dy-c5-1", &format!("queue1-dy-compute-resource-1-{index}"))).collect();
+        let shown = parse(&many).unwrap();
+        assert_eq!(shown.nodes.len(), 15_000);
+        let bytes: usize = shown.nodes.iter().map(size).sum();
+        assert!(bytes <= 15_000 * 700, "{bytes}");
+    }
+
+    /// Bytes that a node takes, without what the allocator adds.
+    fn size(node: &SlurmNode) -> usize {
+        let list = |list: &Vec<String>| list.capacity() * size_of::<String>() + list.iter().map(String::capacity).sum::<usize>();
+        let texts = [Some(&node.name), Some(&node.addr), Some(&node.hostname), node.instance_id.as_ref(), node.reason.as_ref()];
+        let texts: usize = texts.into_iter().flatten().map(String::capacity).sum();
+        size_of::<SlurmNode>() + texts + list(&node.partitions) + list(&node.features) + list(&node.state.unknown)
     }
 
     #[test]
@@ -392,6 +465,8 @@ mod tests {
             }
         }
         assert!(matches!(parse("NodeName=a CoresPerSocket=1 \n"), Err(ShowError::NoState { .. })));
+        assert_eq!(parse(""), Err(ShowError::Nothing), "a cluster without nodes says so");
+        assert_eq!(parse("No nodes in the system\n"), Ok(Shown::default()));
     }
 
     #[test]

@@ -77,13 +77,21 @@ fn heartbeat(role: Role, sources: &Sources<'_>, settings: &mut Settings) {
         (Role::Computemgtd, _) if own.is_written() => Some(daemons::heartbeat_here(own, warnings)),
         _ => None,
     };
-    // Whoever reads the file without it must not take the machine for another kind.
     if let (Role::Clustermgtd, Some(written), Some(resume)) = (role, &settings.parallelcluster, resume)
         && let Some(read) = resume.text("clustermgtd_heartbeat_file_path", |_| Ok(()))
-        && Path::new(&read) != written.heartbeat
     {
-        warnings.push(sections_daemons::two_heartbeats(&written.heartbeat, Path::new(&read)));
+        warnings.extend(two_heartbeats(&written.heartbeat, Path::new(&read)));
     }
+}
+
+/// What to say of a clustermgtd that writes another heartbeat than slurm_resume goes by.
+fn two_heartbeats(written: &Path, read: &Path) -> Option<String> {
+    let text = format!(
+        "clustermgtd writes the heartbeat {} and slurm_resume looks at {}: nothing is launched unless they are the same file",
+        written.display(),
+        read.display()
+    );
+    (written != read).then_some(text)
 }
 
 /// What the daemons go by.
@@ -94,8 +102,13 @@ fn for_daemons(role: Role, sources: &Sources<'_>, settings: &mut Settings) {
     if let Some(daemon) = &sources.daemon {
         daemons::clustermgtd(daemon, settings);
     }
-    if role == Role::Admin {
-        settings.warnings.extend(sections_daemons::other_heartbeat(settings));
+    if let (Role::Admin, Some(daemon)) = (role, &sources.daemon) {
+        // Its own programs' is slurm_resume's.
+        let written = daemons::heartbeat(daemon).heartbeat;
+        let read = settings.parallelcluster.as_ref().map(|parallelcluster| parallelcluster.heartbeat.as_path());
+        settings.warnings.extend(read.and_then(|read| two_heartbeats(&written, read)));
+        settings.computemgtd.heartbeat = Some(written.clone());
+        settings.clustermgtd.heartbeat = Some(written);
     }
     if let Some(status) = &sources.status {
         daemons::fleet(status, matches!(role, Role::Fleet(section) if section == status.name()), settings);

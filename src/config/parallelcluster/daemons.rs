@@ -30,12 +30,8 @@ pub(super) fn heartbeat(keys: &Keys<'_>) -> ParallelCluster {
     }
 }
 
-/// `[clustermgtd]` but what it has of `[slurm_resume]`.
+/// `[clustermgtd]` but its heartbeat and what it has of `[slurm_resume]`.
 pub(super) fn clustermgtd(keys: &Keys<'_>, settings: &mut Settings) {
-    if let Some(path) = keys.path("heartbeat_file_path") {
-        settings.computemgtd.heartbeat = Some(path.clone());
-        settings.clustermgtd.heartbeat = Some(path);
-    }
     let warnings = &mut settings.warnings;
     settings.clustermgtd.loop_time = loop_time(keys, settings.clustermgtd.loop_time, warnings);
     let upkeep = &mut settings.clustermgtd.upkeep;

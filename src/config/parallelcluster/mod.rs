@@ -8,6 +8,10 @@
 
 mod assemble;
 mod bundle;
+#[cfg(test)]
+mod daemon_mistake_tests;
+#[cfg(test)]
+mod daemon_tests;
 mod daemons;
 mod fleet;
 #[cfg(test)]

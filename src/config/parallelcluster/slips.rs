@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn so_are_those_of_the_daemons() {
+        let text = include_str!("../../../tests/data/parallelcluster/parallelcluster_clustermgtd.all-options.conf");
+        let file = File::new(Path::new("/c.conf"), text);
+        assert_eq!(file.ini.written(CLUSTERMGTD).map(|(key, _)| key).collect::<Vec<_>>(), CLUSTERMGTD_KEYS);
+        for (_, keys) in KEYS {
+            assert!(keys.is_sorted(), "{keys:?}");
+        }
+    }
+
+    #[test]
     fn our_section_written_otherwise() {
         for name in ["slurm-ec2", "Slurm_EC2", "slurmec2", "SLURM-EC2"] {
             let expected = format!("/c.conf:3:1: section [{name}] is not read; write [slurm_ec2]");

@@ -194,12 +194,12 @@ fn known<'a>(snapshot: &'a Snapshot, node: &SlurmNode) -> Option<&'a Instance> {
     snapshot.instances.get(node.instance_id.as_ref()?)
 }
 
-/// The nodes of ours, in the order of names. Nodes that Slurm does not use yet or knows nothing about (FUTURE, UNKNOWN) and those in a
-/// base state that is not known here are left out: no rule may touch them.
+/// The nodes of ours, in the order of names. Nodes in a base state that is none of service (FUTURE, UNKNOWN, ERROR) or that is not
+/// known here are left out: no rule may touch them.
 pub(super) fn of<'a>(snapshot: &'a Snapshot, policy: &Policy, owners: &Owners<'a>) -> Vec<Facts<'a>> {
     let ours = snapshot.nodes.iter().filter_map(|(name, member)| Some((name, member, member.group?)));
     ours.filter(|(_, _, group)| *group < policy.groups.len())
-        .filter(|(_, member, _)| !matches!(member.slurm.state.base, Base::Future | Base::Unknown | Base::Other(_)))
+        .filter(|(_, member, _)| matches!(member.slurm.state.base, Base::Idle | Base::Allocated | Base::Mixed | Base::Down))
         .map(|(name, member, group)| {
             let entry = snapshot.mapping.nodes.get(name);
             let backing = owners.backing(snapshot, &member.slurm, entry);

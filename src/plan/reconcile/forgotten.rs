@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::facts::Backing;
-use super::{Draft, Facts, Level, Order, What, state};
+use super::{Draft, Facts, Level, Order, What};
 use crate::model::hostlist;
 use crate::model::node::Base;
 use crate::model::time::Timestamp;

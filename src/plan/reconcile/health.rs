@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::facts::Backing;
 use super::report::Bootstrap;
 use super::{Draft, Facts, Order, What, protected, state};
-use crate::model::cluster::{Ailment, Check, PartitionState};
+use crate::model::cluster::{Ailment, Check};
 use crate::model::instance::Instance;
 use crate::model::node::Base;
 use crate::model::time::Timestamp;
@@ -64,8 +64,10 @@ fn failing(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance) -> Option<
     let state = &facts.node.state;
     let ailments = draft.snapshot.ailments.get(&instance.id)?;
     let known = matches!(state.base, Base::Idle | Base::Allocated | Base::Mixed | Base::Down);
-    let leaving = state.power_down_requested() || state.is_powering_down() || state.is_powered_down();
-    if !known || leaving || state::is_rebooting(state) || is_out_of_service(draft, facts) || has_just_started(draft, facts) {
+    // A static node that is replaced is off for Slurm until its new instance has registered (M13).
+    let is_off = state.is_powered_down() && !draft.memory.replacing.contains_key(facts.name);
+    let leaving = state.power_down_requested() || state.is_powering_down() || is_off;
+    if !known || leaving || state::is_rebooting(state) || draft.is_out_of_service(facts) || has_just_started(draft, facts) {
         return None;
     }
     let failing: Vec<&Ailment> = ailments.iter().filter(|ailment| counts(draft, ailment, instance)).collect();
@@ -93,18 +95,13 @@ fn has_just_started(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
     started.is_some_and(|at| draft.snapshot.now.since(at) < draft.policy.upkeep.check_grace)
 }
 
-/// All its partitions of ours are inactive: those nodes are another rule's.
-fn is_out_of_service(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
-    let mut ours = facts.node.partitions.iter().filter(|name| draft.policy.partitions.contains(*name)).peekable();
-    let inactive = |name: &String| draft.snapshot.partitions.get(name).is_some_and(|it| it.state == PartitionState::Inactive);
-    ours.peek().is_some() && ours.all(inactive)
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::super::memory::Replacement;
     use super::super::test_support::{LONG, World, lines, lines_of, taken_down};
     use super::*;
+    use crate::model::cluster::PartitionState;
     use crate::model::instance::InstanceState;
 
     const NODE: &str = "q1-dy-c5-1";

@@ -1,9 +1,7 @@
 //! Partitions that are out of service: by a stopped fleet, by protected mode, or by hand. Nothing of ours runs there for long.
 
-use std::collections::BTreeSet;
-
 use super::facts::Backing;
-use super::{Draft, Facts, Memory, Order, What, state, sync};
+use super::{Draft, Order, What, state, stuck, sync};
 use crate::model::cluster::PartitionState;
 use crate::model::instance::Instance;
 
@@ -28,21 +26,24 @@ pub(super) fn stopped(draft: &mut Draft<'_>) {
         end(draft, id, instance);
     }
     // What was underway is over. Failures of this time must not count in the next, or a start could end in protected mode at once (Z*).
-    let memory = &draft.memory;
-    draft.memory = Memory {
-        failures_seen: snapshot.now,
-        protected: memory.protected.clone(),
-        blocks_checked: memory.blocks_checked,
-        blocks_waiting: memory.blocks_waiting.clone(),
-        ..Memory::default()
-    };
+    let memory = &mut draft.memory;
+    memory.orphans.clear();
+    memory.replacing.clear();
+    memory.shortages.clear();
+    memory.failing.clear();
+    memory.failures.clear();
+    memory.counted.clear();
+    memory.failures_seen = snapshot.now;
 }
 
 fn stop(draft: &mut Draft<'_>, index: usize) {
     let facts = draft.facts[index];
     let state = &facts.node.state;
-    let is_off = state::is_off(state);
-    if !is_off && !state::is_powering_down(state) {
+    if !state::is_off(state) && !state::is_powering_down(state) {
+        // The end of a job waits for its node's epilog, and this pass terminates the instance.
+        if state::has_job(state) || state.is_down() {
+            return draft.take_down(index, STOPPING, STOPPED);
+        }
         draft.order(facts.name, Order::PowerDownForce, Some(STOPPING), STOPPED);
     }
     // The instances that are there go below, and their entries with them.
@@ -50,7 +51,7 @@ fn stop(draft: &mut Draft<'_>, index: usize) {
     if is_over && facts.entry.is_some() && facts.backing.instance().is_none() {
         draft.let_go(index, STOPPED);
     }
-    if facts.has_address() && (is_off || !state::is_powering_down(state)) {
+    if facts.has_address() && !state::is_powering_down(state) {
         draft.order(facts.name, Order::ResetAddress, None, STOPPED);
     }
 }
@@ -69,28 +70,20 @@ fn end<'a>(draft: &mut Draft<'a>, id: &'a str, instance: &'a Instance) {
 /// Nodes that no active partition of ours has: instances terminated, nodes reset. Slurm's own meaning of INACTIVE is that what was started
 /// goes on: a node with a job, running or waiting for the boot, is left until the job ends.
 pub(super) fn inactive_partitions(draft: &mut Draft<'_>) {
-    let inactive = inactive(draft);
-    if inactive.is_empty() {
+    let mut ours = draft.snapshot.partitions.values().filter(|partition| draft.policy.partitions.contains(&partition.name));
+    if !ours.any(|partition| partition.state == PartitionState::Inactive) {
         return;
     }
     for index in 0..draft.facts.len() {
-        if is_inactive(draft, &inactive, &draft.facts[index]) {
-            draft.handle(draft.facts[index].name);
+        if draft.is_out_of_service(&draft.facts[index]) {
+            let (facts, before) = (draft.facts[index], draft.actions.len());
+            draft.handle(facts.name);
             take_out(draft, index);
+            if draft.actions.len() == before {
+                stuck::abandoned(draft, &facts);
+            }
         }
     }
-}
-
-/// The partitions of ours that are inactive.
-fn inactive<'a>(draft: &Draft<'a>) -> BTreeSet<&'a str> {
-    let ours = draft.snapshot.partitions.values().filter(|partition| draft.policy.partitions.contains(&partition.name));
-    ours.filter(|partition| partition.state == PartitionState::Inactive).map(|partition| partition.name.as_str()).collect()
-}
-
-/// In partitions of ours, and in inactive ones alone.
-fn is_inactive(draft: &Draft<'_>, inactive: &BTreeSet<&str>, facts: &Facts<'_>) -> bool {
-    let mut ours = facts.node.partitions.iter().filter(|partition| draft.policy.partitions.contains(*partition)).peekable();
-    ours.peek().is_some() && ours.all(|partition| inactive.contains(partition.as_str()))
 }
 
 fn take_out(draft: &mut Draft<'_>, index: usize) {
@@ -114,8 +107,9 @@ fn take_out(draft: &mut Draft<'_>, index: usize) {
     if comes_by_itself || facts.has_live_claim(draft.snapshot) || state.has("POWER_UP") {
         return;
     }
-    let is_unfinished = facts.node.reason.as_deref().is_some_and(|reason| reason.contains(INACTIVE)) && state::is_down(state);
-    if facts.needs_reset_when_inactive() || facts.backing.instance().is_some() || is_unfinished {
+    // Where down nodes stay down, only what is left behind one is cleared away.
+    let stays_down = state::is_down(state) && !draft.policy.upkeep.terminate_down_nodes;
+    if !stays_down || facts.needs_reset_when_inactive() || facts.backing.instance().is_some() {
         draft.take_down(index, INACTIVE, "its partition is inactive");
     }
 }

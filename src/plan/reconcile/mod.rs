@@ -183,11 +183,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn finish(mut self) -> Decision {
-        let nodes = &self.snapshot.nodes;
-        self.memory.replacing.retain(|node, _| nodes.contains_key(node));
-        self.memory.counted.retain(|node, _| nodes.contains_key(node));
-        self.memory.failing.retain(|node, _| nodes.contains_key(node));
+    fn finish(self) -> Decision {
         Decision { actions: self.actions, memory: self.memory, notes: self.notes, report: self.report }
     }
 

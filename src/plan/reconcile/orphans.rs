@@ -26,9 +26,5 @@ pub(super) fn orphans(draft: &mut Draft<'_>) {
 
 fn is_orphan(draft: &Draft<'_>, id: &str, instance: &Instance) -> bool {
     let is_backing = draft.owners.get(id).is_some_and(|owner| owner.is_mapped || !owner.is_off);
-    instance.state.is_live()
-        && !is_backing
-        && !draft.stays(id)
-        && !draft.is_terminated(id)
-        && !sync::is_of_a_launch(draft, instance)
+    instance.state.is_live() && !is_backing && !draft.stays(id) && !sync::is_of_a_launch(draft, instance)
 }

@@ -73,7 +73,7 @@ impl Bootstrap {
 /// Fills what no rule has filled.
 pub(super) fn watch(draft: &mut Draft<'_>) {
     let now = draft.snapshot.now;
-    let Draft { facts, report, snapshot, memory, .. } = draft;
+    let Draft { facts, report, snapshot, .. } = draft;
     for facts in facts.iter() {
         *report.states.entry(facts.node.state.to_string()).or_default() += 1;
         if is_not_responding(facts) && !report.not_responding.iter().any(|name| name == facts.name) {
@@ -93,7 +93,6 @@ pub(super) fn watch(draft: &mut Draft<'_>) {
         }
     }
     report.instances = snapshot.instances.values().filter(|instance| instance.state.is_live()).count();
-    report.replacing = memory.replacing.keys().cloned().collect();
 }
 
 /// slurmctld has set it down because slurmd was not heard of (aws-facts B.16).

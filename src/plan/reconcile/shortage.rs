@@ -12,7 +12,7 @@ use super::memory::Shortage;
 use super::reasons::{DISABLED, ENABLED};
 use super::{Draft, Facts, Level, Order, Policy, blocks, state};
 use crate::model::ec2_codes;
-use crate::model::failure::{BackoffKind, RESUME_TIMEOUT, code_of, reason_with};
+use crate::model::failure::{BackoffKind, RESUME_TIMEOUT, blamed_in, code_of, reason_with};
 
 /// For [`DISABLED`], where it is not capacity that lacks.
 const DISABLED_OTHERWISE: &str = "Temporarily disabling node: launches of its group fail";
@@ -22,11 +22,12 @@ pub(super) fn is_resting(draft: &Draft<'_>, group: usize) -> bool {
     draft.memory.shortages.get(&draft.policy.groups[group].name).is_some_and(|shortage| !is_over(draft, shortage))
 }
 
-/// A launch of the group failed with `code`: the group rests from now on, if that code asks for it. Once: what fails while it rests, or in
-/// the pass that ends it, prolongs nothing.
-pub(super) fn begin(draft: &mut Draft<'_>, group: usize, code: &str) {
-    let (name, now) = (&draft.policy.groups[group].name, draft.snapshot.now);
-    let Some((kind, time)) = rest(draft.policy, group, code) else { return };
+/// The node's launch failed: its group rests from now on, if the code in its Reason asks for it. Once: what fails while the group rests,
+/// or in the pass that ends it, prolongs nothing.
+pub(super) fn begin(draft: &mut Draft<'_>, facts: &Facts<'_>) {
+    let (name, now) = (&draft.policy.groups[facts.group].name, draft.snapshot.now);
+    let Some(code) = failed_with(draft, facts) else { return };
+    let Some((kind, time)) = rest(draft.policy, facts.group, code) else { return };
     if draft.memory.shortages.contains_key(name) {
         return;
     }
@@ -63,9 +64,7 @@ pub(super) fn shortages(draft: &mut Draft<'_>) {
     let concerned: Vec<usize> = (0..draft.facts.len()).filter(|index| is_concerned(draft, *index)).collect();
     for index in &concerned {
         let facts = draft.facts[*index];
-        if let Some(code) = failed_with(&facts) {
-            begin(draft, facts.group, code);
-        }
+        begin(draft, &facts);
     }
     if draft.memory.shortages.is_empty() {
         return;
@@ -75,7 +74,7 @@ pub(super) fn shortages(draft: &mut Draft<'_>) {
         let facts = draft.facts[index];
         let Some(shortage) = draft.memory.shortages.get(&policy.groups[facts.group].name) else { continue };
         let (is_over, code) = (is_over(draft, shortage), shortage.code.clone());
-        let lies = lies(policy, &facts);
+        let lies = lies(draft, &facts);
         if is_over && lies {
             bring_back(draft, &facts);
             *back.entry(facts.group).or_default() += 1;
@@ -98,12 +97,15 @@ fn is_concerned(draft: &Draft<'_>, index: usize) -> bool {
         && !state::is_rebooting(&facts.node.state)
 }
 
-/// The code with which the node's launch failed: it is down, and nothing came of it.
-fn failed_with<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    if !is_down_with_nothing(facts) {
+/// The code with which the node's launch failed: it is down, and nothing came of it. One that failed along with a node of another group,
+/// for a job that needs both, says nothing about its own.
+fn failed_with<'a>(draft: &Draft<'_>, facts: &Facts<'a>) -> Option<&'a str> {
+    let reason = facts.node.reason.as_deref().filter(|_| is_down_with_nothing(facts))?;
+    let blamed = blamed_in(reason).and_then(|node| draft.snapshot.nodes.get(node));
+    if blamed.is_some_and(|member| member.group != Some(facts.group)) {
         return None;
     }
-    code_of(facts.node.reason.as_deref()?)
+    code_of(reason)
 }
 
 /// An old address may be left on Slurm 22.05; an instance, or one that may still be seen, is not.
@@ -114,10 +116,10 @@ fn is_down_with_nothing(facts: &Facts<'_>) -> bool {
 
 /// Down because of the group's shortage: by its code, or because slurmctld waited on for a node that was down already and said so at
 /// ResumeTimeout.
-fn lies(policy: &Policy, facts: &Facts<'_>) -> bool {
+fn lies(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
     let timed_out = || facts.node.reason.as_deref().is_some_and(|reason| reason.ends_with(RESUME_TIMEOUT));
-    match failed_with(facts) {
-        Some(code) => rest(policy, facts.group, code).is_some(),
+    match failed_with(draft, facts) {
+        Some(code) => rest(draft.policy, facts.group, code).is_some(),
         None => is_down_with_nothing(facts) && timed_out(),
     }
 }

@@ -142,8 +142,8 @@ fn take_out(draft: &mut Draft<'_>, index: usize, rests: bool, why: &str) {
 
 /// EC2 has nothing for the group, by the code of a launch that failed.
 fn begin_rest(draft: &mut Draft<'_>, facts: &Facts<'_>, cause: &Cause) {
-    if let Cause::LaunchFailed(code) = cause {
-        shortage::begin(draft, facts.group, code);
+    if let Cause::LaunchFailed(_) = cause {
+        shortage::begin(draft, facts);
     }
 }
 
@@ -181,7 +181,8 @@ fn tell(draft: &mut Draft<'_>, up: &[&str], told: Told) {
     for ((why, state, within), nodes) in told {
         let nodes = hostlist::compress_sorted(&nodes);
         let grace = if within { "within" } else { "outside" };
-        draft.note(Level::Warn, format!("static nodes replaced: {nodes} in state {state}, {grace} the {limit} to come up: {why}"));
+        draft
+            .note(Level::Warn, format!("static nodes replaced: {nodes} in state {state}, {grace} the {limit} to come up: {why}"));
     }
 }
 

@@ -7,6 +7,8 @@ use crate::model::mapping::NodeState;
 
 /// Two passes: a node is `idle~` without an answer for a moment after each power-down (M01).
 const SILENT_PASSES: u32 = 2;
+/// Where the power-down did not reach slurmctld, or had no effect. Not sooner: the node is out of service for SuspendTimeout each time.
+const SILENT_AGAIN: u32 = 30;
 const SILENT: &str = "off and not responding";
 const SILENT_REASON: &str = "Powered down and not responding: powered down again";
 
@@ -25,14 +27,14 @@ pub(super) fn stuck(draft: &mut Draft<'_>) {
     removed(draft);
 }
 
-/// `IDLE+POWERED_DOWN+NOT_RESPONDING`: never scheduled, shown nowhere. One power-down, and no other while the state lasts (M01).
+/// `IDLE+POWERED_DOWN+NOT_RESPONDING`: never scheduled, shown nowhere. One power-down, and no other for long while the state lasts (M01).
 fn silent<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
     let state = &facts.node.state;
     let is_silent = state::is_off(state) && state.has("NOT_RESPONDING") && facts.backing.instance().is_none();
     if !is_silent || facts.entry.is_some() || state.has("DRAIN") || state.power_down_requested() || state::is_rebooting(state) {
         return;
     }
-    if draft.seen(facts.name, SILENT) == SILENT_PASSES {
+    if draft.seen(facts.name, SILENT) % SILENT_AGAIN == SILENT_PASSES {
         let why = "off and not responding in two passes running: Slurm starts no job on it";
         draft.order(facts.name, Order::PowerDownForce, Some(SILENT_REASON), why);
         draft.handle(facts.name);
@@ -40,7 +42,7 @@ fn silent<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
 }
 
 /// A claim that neither a run nor a recovery holds.
-fn abandoned<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
+pub(super) fn abandoned<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
     if facts.backing == Backing::Claimed && !facts.has_live_claim(draft.snapshot) {
         draft.act(What::Forget { node: facts.name.to_owned() }, "the launch that claimed it is over");
         draft.handle(facts.name);

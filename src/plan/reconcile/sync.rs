@@ -2,12 +2,10 @@
 //! D.2, D.3, "powering down"). Facts in, repairs of single nodes out; no count of failures is kept here.
 
 use super::facts::Backing;
+use super::reasons::UNHEALTHY;
 use super::report::Bootstrap;
 use super::{Draft, Facts, Order, protected, state};
 use crate::model::instance::{Instance, tag};
-
-/// The package's words, which its users look for in `sinfo -R` (aws-facts B.16).
-const REASON: &str = "Scheduler health check failed";
 
 /// With more nodes than these the reason names no instance: each reason of its own is an update of its own.
 const NAMED: usize = 20;
@@ -15,8 +13,7 @@ const NAMED: usize = 20;
 /// Nodes that are off or on their way there.
 pub(super) fn powering_down(draft: &mut Draft<'_>) {
     for index in 0..draft.facts.len() {
-        let facts = draft.facts[index];
-        if !draft.is_handled(facts.name) && !state::is_rebooting(&facts.node.state) {
+        if !draft.is_handled(draft.facts[index].name) {
             settle(draft, index);
         }
     }
@@ -115,7 +112,7 @@ pub(super) fn take_gone_down(draft: &mut Draft<'_>, index: usize, is_named: bool
     if facts.node.state.is_awaited() {
         protected::count_failure(draft, index, Bootstrap::Other, &what);
     }
-    draft.take_down(index, &format!("{REASON}: {what}"), &what);
+    draft.take_down(index, &format!("{UNHEALTHY}: {what}"), &what);
 }
 
 fn what_is_gone(facts: &Facts<'_>, is_named: bool) -> String {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::Memory;
-use super::memory::{Missing, Replacement};
-use super::test_support::{LONG, World, lines, lines_of, taken_down};
+use super::memory::{Replacement, Shortage};
+use super::test_support::{LONG, LOOP, World, lines, lines_of, taken_down};
 use crate::model::cluster::PartitionState;
+use crate::model::failure::BackoffKind;
 use crate::model::fleet::FleetStatus;
 use crate::model::instance::InstanceState;
 
@@ -23,6 +24,8 @@ fn a_bit_of_everything() -> World {
     world.node("q2-dy-c1-1", "IDLE+CLOUD+POWERED_DOWN").address("q2-dy-c1-1", "10.9.9.9");
     world.node("head01", "IDLE");
     world.instance("i-alone", InstanceState::Running, LONG);
+    world.instance("i-left", InstanceState::Running, LONG);
+    world.slurm("q2-dy-c1-1").instance_id = Some("i-left".to_owned());
     world
 }
 
@@ -35,8 +38,10 @@ fn a_stopped_fleet_has_no_active_partition_no_node_on_and_no_instance() {
     for expected in [
         "inactive partition q1",
         "inactive partition q2",
-        "power_down_force q1-dy-c1-2 reason \"stopping cluster\"",
-        "power_down_force q1-dy-c1-6 reason \"stopping cluster\"",
+        "power_down_force q1-dy-c1-1 reason \"stopping cluster\"",
+        "down q1-dy-c1-2 reason \"stopping cluster\"",
+        "power_down q1-dy-c1-2",
+        "power_down q1-dy-c1-6 reason \"stopping cluster\"",
         "terminate i-2 of q1-dy-c1-2",
         "terminate i-4 of q1-dy-c1-4",
         "terminate i-5 of q1-dy-c1-5",
@@ -48,6 +53,7 @@ fn a_stopped_fleet_has_no_active_partition_no_node_on_and_no_instance() {
     assert_eq!(lines_of(&decision, "q1-dy-c1-3"), [""; 0], "off already");
     assert_eq!(lines_of(&decision, "q1-dy-c1-4"), ["terminate i-4 of q1-dy-c1-4"], "on its way");
     assert_eq!(lines_of(&decision, "q2-dy-c1-1"), ["reset-address q2-dy-c1-1"]);
+    assert!(all.contains(&"terminate i-left".to_owned()), "it is not that node's any more");
     assert_eq!(lines_of(&decision, "head01"), [""; 0], "not ours");
     assert!(!all.iter().any(|line| line.contains("debug")), "the partition of others stays: {all:?}");
     world.perform(&decision.actions);
@@ -80,11 +86,14 @@ fn nothing_of_what_was_underway_outlives_a_stop() {
     world.memory.orphans.insert("i-alone".to_owned(), at);
     world.memory.failures.entry("q1".to_owned()).or_default().entry("q1/c1".to_owned()).or_default().count = 9;
     world.memory.counted.insert(NODE.to_owned(), "launch-old".to_owned());
-    world.memory.missing.insert(NODE.to_owned(), Missing { instance: "i-1".to_owned(), since: at, passes: 1 });
+    world.memory.failing.insert(NODE.to_owned(), "i-1".to_owned());
+    let shortage = Shortage { code: "x".to_owned(), kind: BackoffKind::Capacity, since: at, until: world.snapshot.now + LOOP };
+    world.memory.shortages.insert("q1/c1".to_owned(), shortage);
     world.memory.protected.insert("q1".to_owned(), at);
     world.snapshot.boot_failures = vec![(NODE.to_owned(), world.ago(5))];
     let (now, memory) = (world.snapshot.now, world.pass().memory);
-    let expected = Memory { failures_seen: now, protected: world.memory.protected.clone(), ..Memory::default() };
+    let (protected, watched) = (world.memory.protected.clone(), memory.watched.clone());
+    let expected = Memory { failures_seen: now, protected, watched, ..Memory::default() };
     assert_eq!(memory, expected, "failures of before the stop count no more; that q1 was protected is the next start's to clear");
     assert_eq!(memory.protected.len(), 1);
 }
@@ -99,6 +108,25 @@ fn a_stop_leaves_what_a_launch_at_work_will_release_itself() {
     world.snapshot.live.clear();
     world.snapshot.launches.clear();
     assert_eq!(world.pass_lines(), [format!("forget {NODE}"), "terminate i-1".to_owned()]);
+}
+
+#[test]
+fn a_node_that_stays_down_in_a_stopped_fleet_is_resumed() {
+    let mut world = World::new();
+    world.node(NODE, "DOWN+CLOUD+POWERED_DOWN").partition("q1", PartitionState::Inactive).snapshot.fleet = FleetStatus::Stopped;
+    for pass in 1..=3 {
+        let expected = format!("power_down {NODE} reason \"stopping cluster\"");
+        assert_eq!(world.pass_lines()[0], expected, "pass {pass}: idle_on_node_suspend is off");
+    }
+    assert_eq!(world.pass_lines()[0], format!("resume {NODE}"));
+}
+
+#[test]
+fn an_entry_whose_instance_is_gone_ends_in_a_stopped_fleet() {
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").entry(NODE, Some("i-1"), LONG);
+    world.partition("q1", PartitionState::Inactive).snapshot.fleet = FleetStatus::Stopped;
+    assert_eq!((world.pass_lines().len(), world.pass_lines()), (0, vec![format!("forget {NODE}")]));
 }
 
 /// A world whose only partition is inactive.
@@ -189,23 +217,35 @@ fn a_partition_of_others_neither_keeps_a_node_nor_takes_it_out() {
 
 #[test]
 fn what_needs_nothing_in_an_inactive_partition_is_left() {
-    // By the package's column: down without an address, and static without one.
-    for state in ["DOWN+CLOUD", "DOWN+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERING_DOWN"] {
+    for state in ["IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERING_DOWN", "IDLE+CLOUD+POWER_UP+POWERED_DOWN"] {
         assert_eq!(inactive(state).pass_lines(), [""; 0], "{state}");
     }
-    let mut world = World::new();
-    world.node("q1-st-c1-1", "IDLE+CLOUD").partition("q1", PartitionState::Inactive);
-    assert_eq!(world.pass_lines(), [""; 0]);
-    let mut world = inactive("IDLE+CLOUD+REBOOT_ISSUED");
-    world.back(NODE, "i-1", InstanceState::Running, LONG);
-    assert_eq!(world.pass_lines(), [""; 0], "comes back by itself");
+    for state in ["IDLE+CLOUD+REBOOT_ISSUED", "IDLE+CLOUD+POWER_DOWN", "IDLE+CLOUD+POWER_DOWN+NOT_RESPONDING+POWERING_UP"] {
+        let mut world = inactive(state);
+        world.back(NODE, "i-1", InstanceState::Running, LONG);
+        assert_eq!(world.pass_lines(), [""; 0], "{state} comes back or goes by itself");
+    }
+    let mut world = inactive("ALLOCATED+CLOUD+POWERED_DOWN");
+    world.back(NODE, "i-1", InstanceState::Terminated, LONG);
+    assert_eq!(world.pass_lines(), [""; 0], "slurm_resume is about to be called for it");
 }
 
 #[test]
-fn a_reset_that_slurm_did_not_take_whole_is_finished() {
-    let mut world = inactive("DOWN+CLOUD");
-    world.reason(NODE, "inactive partition");
-    assert_eq!(world.pass_lines(), [format!("power_down {NODE} reason \"inactive partition\""), format!("reset-address {NODE}")]);
+fn where_down_nodes_stay_down_only_what_is_left_behind_them_goes() {
+    let down = |world: &mut World| {
+        world.policy.upkeep.terminate_down_nodes = false;
+        world.pass_lines().len()
+    };
+    assert_eq!(down(&mut inactive("DOWN+CLOUD")), 0, "the package's column: down, no address");
+    assert_eq!(down(inactive("DOWN+CLOUD").address(NODE, "10.0.0.9")), 2);
+    let mut mapped = inactive("DOWN+CLOUD");
+    mapped.instance("i-1", InstanceState::Running, LONG);
+    mapped.entry(NODE, Some("i-1"), LONG);
+    assert_eq!(down(&mut mapped), 3);
+    assert_eq!(
+        inactive("DOWN+CLOUD").pass_lines(),
+        [format!("power_down {NODE} reason \"inactive partition\""), format!("reset-address {NODE}")]
+    );
 }
 
 #[test]
@@ -215,6 +255,15 @@ fn a_launch_that_is_at_work_for_an_inactive_partition_is_waited_for() {
     assert_eq!(world.pass_lines(), [""; 0]);
     world.back(NODE, "i-1", InstanceState::Pending, 2);
     assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", "inactive partition"));
+}
+
+#[test]
+fn a_claim_that_nobody_holds_ends_in_an_inactive_partition_too() {
+    for state in ["ALLOCATED+CLOUD", "IDLE+CLOUD+POWERED_DOWN"] {
+        let mut world = inactive(state);
+        world.entry(NODE, None, LONG);
+        assert_eq!(world.pass_lines(), [format!("forget {NODE}")], "{state}");
+    }
 }
 
 #[test]

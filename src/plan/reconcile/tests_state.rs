@@ -124,7 +124,7 @@ fn running_jobs_as_the_package_has_them() {
     check("is_running_job", false, |facts| state::runs_job(&facts.node.state), &[]);
 }
 
-/// What each predicate says of a state: drained, down, off, up, online, resume timeout, job runs.
+/// What each predicate says of a state.
 fn all(text: &str) -> [bool; 9] {
     let state = State::parse(text);
     [
@@ -180,10 +180,10 @@ fn a_job_that_waits_for_its_node_does_not_run() {
 #[test]
 fn nodes_that_slurm_knows_nothing_about_are_nobodys() {
     let mut world = World::new();
-    for (number, state) in ["FUTURE", "UNKNOWN+CLOUD", "NOVEL+CLOUD", "IDLE+CLOUD"].iter().enumerate() {
+    for (number, state) in ["FUTURE", "UNKNOWN+CLOUD", "ERROR", "NOVEL+CLOUD", "IDLE+CLOUD"].iter().enumerate() {
         world.node(&format!("q1-dy-c1-{number}"), state);
     }
     world.node("head01", "IDLE");
     let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);
-    assert_eq!(draft.facts.iter().map(|facts| facts.name).collect::<Vec<_>>(), ["q1-dy-c1-3"]);
+    assert_eq!(draft.facts.iter().map(|facts| facts.name).collect::<Vec<_>>(), ["q1-dy-c1-4"]);
 }

@@ -112,7 +112,25 @@ fn a_stranger_behind_a_node_that_goes_off_stays() {
 }
 
 #[test]
+fn an_instance_that_slurm_alone_names_goes_with_its_node() {
+    // Slurm 22.05: the address; later InstanceId, too.
+    let mut world = backed("IDLE+CLOUD+POWERING_DOWN", InstanceState::Running, LONG);
+    world.snapshot.mapping.nodes.clear();
+    assert_eq!(world.pass_lines(), cleared("i-1"));
+    world.slurm(NODE).instance_id = None;
+    assert_eq!(world.pass_lines(), cleared("i-1"));
+    world.slurm(NODE).instance_id = Some("i-1,i-2".to_owned());
+    assert_eq!(world.pass_lines(), cleared("i-1"), "what older versions make of a list of ids names nothing");
+    // Off, and a launch that is not over answers for the instance.
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").snapshot.launches.insert("launch-old".to_owned());
+    assert_eq!(world.pass_lines(), [""; 0]);
+}
+
+#[test]
 fn the_pass_that_rebuilt_the_mapping_terminates_nothing() {
+    let mut world = backed("ALLOCATED+CLOUD", InstanceState::Terminated, LONG);
+    world.snapshot.rebuilt = true;
+    assert!(!world.pass_lines().contains(&format!("forget {NODE}")));
     let mut world = backed("IDLE+CLOUD+POWERING_DOWN", InstanceState::Running, LONG);
     world.snapshot.rebuilt = true;
     assert_eq!(world.pass_lines(), [format!("reset-address {NODE}")], "the entry stays too");
@@ -180,6 +198,15 @@ fn one_look_that_misses_an_old_instance_proves_nothing() {
     world.instance("i-1", InstanceState::Running, LONG);
     assert_eq!(world.pass_lines(), [""; 0], "seen again: the count begins anew");
     world.snapshot.instances.clear();
+    assert_eq!(world.pass_lines(), [""; 0]);
+    assert_eq!(world.pass_lines().len(), 4);
+}
+
+#[test]
+fn another_instance_that_is_missing_is_counted_by_itself() {
+    let mut world = unseen("ALLOCATED+CLOUD", LONG);
+    assert_eq!(world.pass_lines(), [""; 0]);
+    world.entry(NODE, Some("i-2"), LONG);
     assert_eq!(world.pass_lines(), [""; 0]);
     assert_eq!(world.pass_lines().len(), 4);
 }
@@ -263,6 +290,8 @@ fn many_that_go_at_once_are_told_to_slurm_with_one_reason() {
 #[test]
 fn down_nodes_with_nothing_behind_them_are_other_rules_business_unless_those_are_off() {
     let mut world = backed("DOWN+CLOUD", InstanceState::Terminated, LONG);
+    let theirs = format!("power_down {NODE} reason \"Scheduler health check failed\"");
+    assert!(world.clone().pass_lines().contains(&theirs), "that it is down comes first");
     world.policy.upkeep.terminate_down_nodes = false;
     let reason = "Scheduler health check failed: instance i-1 is terminated";
     assert_eq!(

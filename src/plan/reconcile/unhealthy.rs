@@ -7,7 +7,7 @@ use super::report::Bootstrap;
 use super::{Draft, Facts, Level, Order, blocks, protected, state};
 use crate::model::failure::code_of;
 use crate::model::hostlist;
-use crate::model::node::Base;
+use crate::model::node::{Base, SlurmNode};
 
 /// A node that is drained and off leaves that by a power-down; where so many have no effect, `resume` ends it.
 const POWER_DOWNS: u32 = 3;
@@ -39,10 +39,11 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
     }
 }
 
-/// Rebooting, reserved until their Capacity Block is active, on their way off, or being launched right now.
+/// Rebooting, coming up for a job, on their way off, being launched right now, or reserved until their Capacity Block is active.
 fn is_exempt(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
     let state = &facts.node.state;
     state::is_rebooting(state)
+        || (state.is_awaited() && !state.is_down())
         || draft.is_out_of_service(facts)
         || blocks::is_waiting(draft, facts.group)
         || state.is_powering_down()
@@ -65,7 +66,7 @@ fn count(draft: &mut Draft<'_>, index: usize) {
 const INVALID: &str = "it registered with less than slurm.conf promises";
 
 /// A node with a job, or with the end of one, is left until that is over (M07).
-fn is_invalid(node: &crate::model::node::SlurmNode) -> bool {
+fn is_invalid(node: &SlurmNode) -> bool {
     state::is_invalid_registration(&node.state) && !state::has_job(&node.state) && !node.state.is_powering_up()
 }
 

@@ -88,7 +88,9 @@ pub(super) struct Machine {
     pub(super) boots: bool,
     /// The node that its slurmd has registered as.
     pub(super) registered: Option<String>,
+    /// EC2 does not show it now, and when that was the last time.
     pub(super) is_hidden: bool,
+    pub(super) hidden: Option<Timestamp>,
     pub(super) ailments: Vec<Ailment>,
     pub(super) ended: Option<Timestamp>,
 }
@@ -285,6 +287,7 @@ impl Cluster {
             boots: self.boots,
             registered: None,
             is_hidden: false,
+            hidden: None,
             ailments: Vec::new(),
             ended: (!state.is_live()).then_some(self.now),
         };

@@ -1,6 +1,6 @@
 //! The failures that this decision gives itself, for what EC2 has no word for. EC2's own code is kept wherever there is one.
 
-use crate::model::failure::{ErrorClass, Failure, codes};
+use crate::model::failure::{ErrorClass, Failure, along_with, codes};
 
 /// ParallelCluster's word for "nothing at all came, and no code with it" (aws-facts C.4): EC2's own code for no capacity.
 const NONE_CAME: &str = "InsufficientInstanceCapacity";
@@ -55,7 +55,7 @@ pub(super) fn dragged_along(unit: &str, node: &str, cause: &Failure, some: bool)
     Failure {
         code: if some { codes::LIMITED.to_owned() } else { cause.code.clone() },
         class: ErrorClass::Other,
-        sentence: format!("{unit} needs all of its nodes, and {node} got no instance ({}: {})", cause.code, cause.sentence),
+        sentence: along_with(unit, node, cause),
         request_id: cause.request_id.clone(),
     }
 }

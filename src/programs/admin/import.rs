@@ -17,8 +17,9 @@ use crate::programs::{resume, startup};
 /// Through this, ParallelCluster's user becomes root for scontrol (aws-facts B.1).
 const SUDO: &str = "/usr/bin/sudo";
 
-/// Of slurm_resume, in ParallelCluster's folder.
+/// Of slurm_resume and of clustermgtd, in ParallelCluster's folder.
 const RESUME_CONF: &str = "parallelcluster_slurm_resume.conf";
+const CLUSTERMGTD_CONF: &str = "parallelcluster_clustermgtd.conf";
 
 /// Whose files they are.
 #[derive(Debug, Subcommand)]
@@ -115,7 +116,8 @@ fn parallelcluster(given: &Path, env: &Environment) -> Result<Imported, Vec<Stri
         plugin_dir: dir.to_owned(),
         is_copy: true,
     };
-    let settings = source::load(resume::PROGRAM, &place).map_err(|error| vec![error.to_string()])?;
+    // With what its daemons go by.
+    let settings = source::load(super::PROGRAM, &place).map_err(|error| vec![error.to_string()])?;
     let broken: Vec<String> = settings.broken().into_iter().map(str::to_owned).collect();
     if !broken.is_empty() {
         return Err(broken);
@@ -130,6 +132,7 @@ fn parallelcluster(given: &Path, env: &Environment) -> Result<Imported, Vec<Stri
     }
     notes.push(state_dir(&settings));
     notes.extend(of_suspend(&place, &settings));
+    notes.extend(of_clustermgtd(&place, &settings));
     if let Some(bundle) = env.ca_bundle.as_ref().filter(|bundle| settings.aws.ca_bundle.as_ref() != Some(*bundle)) {
         let text =
             format!("$AWS_CA_BUNDLE ({}) is not taken over: write [aws] ca_bundle where the programs need it", bundle.display());
@@ -160,6 +163,34 @@ fn of_suspend(place: &Place, settings: &Settings) -> Option<String> {
     }
     let shown = |one: &ParallelCluster| format!("{}, {} s", one.heartbeat.display(), one.heartbeat_timeout.as_secs());
     Some(format!("the heartbeat of [slurm_resume] ({}) is taken for all programs; {file} has {}", shown(taken), shown(&other)))
+}
+
+/// What clustermgtd's own file says otherwise than slurm_resume's: a TOML file has one value for both.
+fn of_clustermgtd(place: &Place, settings: &Settings) -> Option<String> {
+    let place = Place { path: place.path.with_file_name(CLUSTERMGTD_CONF), ..place.clone() };
+    let file = place.path.display();
+    if !place.path.exists() {
+        return Some(format!("{file} is not there: [clustermgtd] has the usual values"));
+    }
+    let other = match source::load("clustermgtd", &place) {
+        Ok(other) => other,
+        Err(error) => return Some(format!("{file} is not looked at: {error}")),
+    };
+    let batch = |settings: &Settings| settings.groups.first().map(|group| group.launch.batch_size);
+    let differing: Vec<&str> = [
+        ("proxy", settings.aws.proxy != other.aws.proxy),
+        ("boto3_retry", settings.aws.attempts != other.aws.attempts),
+        ("dynamodb_table and who hears of instances", settings.publish != other.publish),
+        ("launch_max_batch_size", batch(settings) != batch(&other)),
+        ("terminate_max_batch_size", settings.run.terminate_batch_size != other.run.terminate_batch_size),
+        ("instance_info_retrieval_timeout", settings.run.address_timeout != other.run.address_timeout),
+    ]
+    .into_iter()
+    .filter_map(|(what, differs)| differs.then_some(what))
+    .collect();
+    (!differing.is_empty()).then(|| {
+        format!("what [slurm_resume] says is taken for all programs; {file} has other values of {}", differing.join(", "))
+    })
 }
 
 fn plugin(config: &Path, partitions: &Path, cluster: Option<&str>) -> Result<Imported, Vec<String>> {

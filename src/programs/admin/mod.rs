@@ -1,8 +1,10 @@
 //! `slurm-ec2`: one place for an admin to look and to debug.
 
 mod check;
+mod fleet;
 mod import;
 mod machine;
+mod node_name;
 mod reconcile;
 
 use std::path::PathBuf;
@@ -64,8 +66,12 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Start or stop the compute fleet, or print what it is doing
+    Fleet(fleet::FleetArgs),
     /// Report all mistakes of the configuration, and what slurm.conf lacks for it
     Check,
+    /// Print which node this instance is, for starting slurmd on it
+    NodeName(node_name::NodeName),
     /// Print a configuration that means the same as another system's files
     Import {
         #[command(subcommand)]
@@ -96,11 +102,16 @@ fn run(args: Args, env: &Environment) -> Exit {
             },
             Err(exit) => exit,
         },
+        Command::Fleet(fleet) => match load(args.config.as_deref(), env) {
+            Ok(settings) => fleet::fleet(&settings, &fleet, env),
+            Err(exit) => exit,
+        },
         Command::Check => match load(args.config.as_deref(), env) {
             Ok(settings) => check::check(&settings, env),
             Err(exit) => exit,
         },
         Command::Reconcile { dry_run } => reconcile::reconcile(dry_run, args.config.as_deref(), env),
+        Command::NodeName(args_of) => node_name::node_name(&args_of, args.config.as_deref(), env),
         Command::Import { from } => import::import(&from, env),
     }
 }

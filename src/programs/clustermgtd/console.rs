@@ -132,6 +132,9 @@ mod tests {
     #[test]
     fn a_console_is_one_line() {
         let text = line(None, Timestamp::from_secs(1_800_000_000), "c5-1", "i-1", "boot\r\nfailed\nhere\n");
-        assert_eq!(text, "2027-01-15T08:00:00Z - Console output for node c5-1 (Instance Id i-1 from Slurm):\rboot\rfailed\rhere\n");
+        assert_eq!(
+            text,
+            "2027-01-15T08:00:00Z - Console output for node c5-1 (Instance Id i-1 from Slurm):\rboot\rfailed\rhere\n"
+        );
     }
 }

@@ -35,5 +35,6 @@ pub(super) async fn with(
     let (dynamodb, route53) = publishing::doors(&settings).await.map_err(|error| chain(&error))?;
     let slurm = begin::scontrol(&settings, env);
     let launch = new_launch_id(begun)?;
-    Ok(Context { settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive: false })
+    let (program, interactive) = (super::PROGRAM, false);
+    Ok(Context { program, settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive })
 }

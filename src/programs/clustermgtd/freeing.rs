@@ -29,8 +29,7 @@ pub(super) fn free<'a>(scene: &Scene<'_>, wishes: &[&'a Action]) -> Result<Freed
     let now = clock::now();
     let changed = scene.context.store.change(scene.context.lock_wait(), now, |draft| {
         let mut freed = Freed::default();
-        let backing: HashSet<String> =
-            draft.mapping.nodes.values().filter_map(|entry| entry.instance_id.clone()).collect();
+        let backing: HashSet<String> = draft.mapping.nodes.values().filter_map(|entry| entry.instance_id.clone()).collect();
         for action in wishes {
             match &action.what {
                 What::Terminate { instance, node } => match check(scene, draft, instance, node.as_deref(), &backing) {
@@ -63,13 +62,7 @@ const CHANGED: &str = "its mapping entry has changed";
 const NOT_OURS: &str = "its instance bears neither this state folder's tags nor those of this ParallelCluster";
 
 /// May the instance go?
-fn check(
-    scene: &Scene<'_>,
-    draft: &Draft,
-    id: &str,
-    node: Option<&str>,
-    backing: &HashSet<String>,
-) -> Result<(), &'static str> {
+fn check(scene: &Scene<'_>, draft: &Draft, id: &str, node: Option<&str>, backing: &HashSet<String>) -> Result<(), &'static str> {
     if let Some(node) = node {
         if !is_as_it_was(scene, &draft.mapping, node) {
             return Err(CHANGED);

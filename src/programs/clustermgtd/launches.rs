@@ -87,7 +87,9 @@ struct UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        self.nodes.iter().for_each(|node| drop(busy.nodes.remove(node)));
+        for node in &self.nodes {
+            busy.nodes.remove(node);
+        }
         busy.launches = busy.launches.saturating_sub(1);
     }
 }

@@ -7,6 +7,7 @@
 
 mod console;
 mod doors;
+mod events;
 mod freeing;
 mod heartbeat;
 mod launches;
@@ -102,7 +103,7 @@ fn start(args: &Args, env: Environment) -> Exit {
     let conf = conf::read(&conf_path);
     let watch = Watch::of_all(&settings, &conf_path, conf.as_ref().ok());
     let owner = startup::become_owner(&settings, conf.as_ref().ok().and_then(|conf| conf.slurm_user.as_deref()));
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), logs_to_stdout(&settings));
+    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
     if let Err(error) = owner {
         tracing::error!("{error}");
         return Exit::Config;
@@ -128,11 +129,6 @@ fn start(args: &Args, env: Environment) -> Exit {
     let exit = runtime.block_on(live(Beginning { settings, place, env, conf_path, conf, watch, store, lock }));
     runtime.shutdown_background();
     exit
-}
-
-/// Where ParallelCluster's supervisord starts it, what it prints is its log, unless a file is named.
-fn logs_to_stdout(settings: &Settings) -> bool {
-    settings.parallelcluster.is_some() && settings.log.file.is_none()
 }
 
 /// The state, and the lock that keeps a second clustermgtd away.

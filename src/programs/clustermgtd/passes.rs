@@ -11,14 +11,15 @@ use super::launches::Launches;
 use super::perform::{Performed, Scene, perform};
 use super::reload::{self, Watch};
 use super::shared::Shared;
-use super::snapshot::{self, Incomplete};
+use super::snapshot::{Eyes, Incomplete, Seen};
 use super::status::{self, Actions, Ended};
-use super::{PROGRAM, doors, policy};
+use super::{PROGRAM, doors, events};
 use crate::clock;
 use crate::config::source::Place;
 use crate::error::chain;
+use crate::model::cluster::Ailment;
 use crate::model::fleet::FleetStatus;
-use crate::plan::reconcile::{self, Level, Memory, Note, Report, Snapshot};
+use crate::plan::reconcile::{self, Level, Memory, Note, Report};
 use crate::programs::args::Environment;
 use crate::programs::begin;
 use crate::programs::context::Context;
@@ -74,7 +75,7 @@ pub(super) struct Passes {
     pub(super) heart: Heart,
     pub(super) launches: Launches,
     pub(super) consoles: Consoles,
-    /// Condemned instances that EC2 did not terminate, and the passes to wait until the next try.
+    /// Condemned instances that EC2 refused to terminate, and the passes to wait until the next try.
     pub(super) stubborn: BTreeMap<String, u32>,
     pub(super) last: Last,
 }
@@ -86,7 +87,11 @@ pub(super) struct Last {
     at: Option<Instant>,
     problem: Option<String>,
     report: Report,
-    first_done: bool,
+    /// What ends protected mode.
+    command: String,
+    ailments: BTreeMap<String, Vec<Ailment>>,
+    /// A whole look has been taken.
+    looked: bool,
 }
 
 impl Passes {
@@ -133,7 +138,16 @@ impl Passes {
             return Ok(Pass::Resting(fleet, format!("the fleet is {fleet}")));
         }
         let rebuilt = self.finish_interrupted().await?;
-        let snapshot = snapshot::take(&self.context, &self.shared, fleet, rebuilt).await?;
+        let eyes = Eyes {
+            context: &self.context,
+            shared: &self.shared,
+            conf: self.conf.as_ref(),
+            memory: &self.memory,
+            is_first: !self.last.looked,
+            ailments: &self.last.ailments,
+        };
+        let seen = eyes.look(fleet, rebuilt).await?;
+        self.last.looked = true;
         // From here on nobody starts or stops the fleet.
         let _fleet = match daemon_lock::fleet(self.context.store.dir(), Duration::ZERO) {
             Ok(lock) => lock,
@@ -144,7 +158,7 @@ impl Passes {
         if now != fleet {
             return Ok(Pass::Resting(now, format!("the fleet has just become {now}")));
         }
-        Ok(Pass::Done(Box::new(self.act(&snapshot).await)))
+        Ok(Pass::Done(Box::new(self.act(seen).await)))
     }
 
     async fn status(&self) -> Result<FleetStatus, Incomplete> {
@@ -163,39 +177,34 @@ impl Passes {
     }
 
     /// Decides and acts.
-    async fn act(&mut self, snapshot: &Snapshot) -> Done {
-        let settings = &self.context.settings;
-        let policy = policy::of(settings, self.conf.as_ref(), &snapshot.nodes);
-        let decision = reconcile::reconcile(snapshot, &self.memory, &policy);
+    async fn act(&mut self, seen: Seen) -> Done {
+        let Seen { snapshot, policy } = seen;
+        let decision = reconcile::reconcile(&snapshot, &self.memory, &policy);
         decision.notes.iter().for_each(tell);
         // Before anything is done: a restart in the middle finds what was begun.
         self.memory = decision.memory;
         self.save();
+        self.last.command = reconcile::way_out(&policy, &self.context.settings.cluster);
         let slurm_user = self.conf.as_ref().and_then(|conf| conf.slurm_user.as_deref()).unwrap_or("root");
         let stubborn: BTreeSet<String> = self.stubborn.keys().cloned().collect();
-        let scene = Scene {
-            context: &self.context,
-            shared: &self.shared,
-            snapshot,
-            fleet: &self.fleet,
-            stubborn: &stubborn,
-            slurm_user,
-        };
+        let (context, shared, snapshot, fleet) = (&self.context, &*self.shared, &snapshot, &self.fleet);
+        let scene = Scene { context, shared, snapshot, fleet, stubborn: &stubborn, slurm_user };
         let mut performed = perform(&scene, &decision.actions).await;
-        let launching =
-            self.launches.start(std::mem::take(&mut performed.launch), &self.context.settings, self.conf.as_ref());
+        let launching = self.launches.start(std::mem::take(&mut performed.launch), &self.context.settings, self.conf.as_ref());
         self.consoles.read(std::mem::take(&mut performed.consoles), &self.context.settings);
-        self.remember_stubborn(&performed.unreleased);
-        Done { fleet: snapshot.fleet, report: decision.report, performed, launching }
+        self.remember_stubborn(&performed.refused);
+        let fleet = snapshot.fleet;
+        self.last.ailments.clone_from(&snapshot.ailments);
+        Done { fleet, report: decision.report, performed, launching }
     }
 
     /// An instance that cannot be terminated (termination protection) is one error in ten passes.
-    fn remember_stubborn(&mut self, unreleased: &[String]) {
+    fn remember_stubborn(&mut self, refused: &[String]) {
         self.stubborn.retain(|_, passes| {
             *passes -= 1;
             *passes > 0
         });
-        for id in unreleased {
+        for id in refused {
             self.stubborn.insert(id.clone(), STUBBORN);
         }
     }
@@ -220,21 +229,16 @@ impl Passes {
         };
         self.log(result, fleet, problem.as_deref(), actions, begun_at);
         let settings = &self.context.settings;
-        let ended = Ended {
-            began,
-            ended: clock::now(),
-            result,
-            problem: problem.as_deref(),
-            fleet,
-            report: &self.last.report,
-            actions,
-        };
-        let policy = policy::of(settings, None, &BTreeMap::new());
-        let command = reconcile::way_out(&policy, &settings.cluster);
+        let ended =
+            Ended { began, ended: clock::now(), result, problem: problem.as_deref(), fleet, report: &self.last.report, actions };
         let threshold = settings.clustermgtd.upkeep.protected_count;
-        let written = status::write(self.context.store.dir(), &settings.cluster, &ended, &self.memory, threshold, &command);
+        let written = status::write(self.context.store.dir(), &settings.cluster, &ended, &self.memory, threshold, &self.last.command);
         if let Err(error) = written {
             tracing::warn!("the status file cannot be written: {error}");
+        }
+        let seen = (result == status::Result::Complete).then_some(&self.last.report);
+        if let Err(error) = events::write(settings, seen) {
+            tracing::warn!("events cannot be written: {error}");
         }
     }
 
@@ -277,7 +281,6 @@ impl Passes {
             tracing::debug!(ms, "pass: {line}");
         }
         self.last.line = line;
-        self.last.first_done = true;
     }
 
     /// Reads the configuration anew if it has changed, or if somebody asked for it.

@@ -44,8 +44,8 @@ pub(super) struct Performed {
     pub(super) launch: Vec<String>,
     /// Node and instance of consoles to read.
     pub(super) consoles: Vec<(String, String)>,
-    /// Condemned instances that EC2 did not terminate.
-    pub(super) unreleased: Vec<String>,
+    /// Condemned instances that EC2 refuses to terminate.
+    pub(super) refused: Vec<String>,
     /// Why some of it was not done, for the status.
     pub(super) trouble: Option<String>,
 }
@@ -194,9 +194,8 @@ impl<'a> Acting<'a> {
     /// (slurm-facts I).
     async fn dummy_addresses(&self, nodes: &[String]) {
         let version = telling::version(self.context()).await;
-        let needs = |node: &&String| {
-            self.scene.snapshot.nodes.get(*node).is_some_and(|member| waits_without_address(&member.slurm))
-        };
+        let needs =
+            |node: &&String| self.scene.snapshot.nodes.get(*node).is_some_and(|member| waits_without_address(&member.slurm));
         let nodes: Vec<String> = nodes.iter().filter(needs).cloned().collect();
         let calls = update::dummy_address_args(&nodes, &version, self.context().settings.slurm.nodes_per_call);
         if !calls.is_empty() {
@@ -267,7 +266,7 @@ impl<'a> Acting<'a> {
     /// Whatever is condemned, by whomever.
     async fn release(&mut self) {
         let released = release::release(self.context(), self.scene.stubborn).await;
-        self.performed.unreleased = released.left.into_iter().map(|(id, _)| id).collect();
+        self.performed.refused = released.refused;
         self.scene.shared.step();
     }
 

@@ -20,7 +20,7 @@ pub(super) fn of(settings: &Settings, conf: Option<&SlurmConf>, nodes: &BTreeMap
 }
 
 fn view(group: &crate::model::recipe::Group) -> GroupView {
-    GroupView { name: group.name.clone(), backoff: group.launch.backoff, block: None }
+    GroupView { name: group.name.clone(), backoff: group.launch.backoff, block: group.capacity_reservation.clone() }
 }
 
 /// Those that are named, else those that hold nodes of ours and no others (M21).
@@ -118,10 +118,7 @@ mod tests {
         crate::store::atomic::replace(&path, text.as_bytes(), 0o644).unwrap();
         let rules = suspend_rules(&crate::slurm::conf::read(&path).unwrap(), 100);
         assert_eq!(rules.time, Some(Duration::from_secs(600)));
-        assert_eq!(
-            rules.partitions,
-            BTreeMap::from([("q".to_owned(), None), ("p".to_owned(), Some(Duration::from_secs(60)))])
-        );
+        assert_eq!(rules.partitions, BTreeMap::from([("q".to_owned(), None), ("p".to_owned(), Some(Duration::from_secs(60)))]));
         assert!(rules.excluded_partitions.contains("b") && rules.excluded_states.contains("planned"));
         assert!(rules.excluded_nodes.contains("c5-1"));
     }

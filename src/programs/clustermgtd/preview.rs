@@ -1,16 +1,18 @@
 //! One pass without its actions, for `slurm-ec2 reconcile --dry-run`: what the daemon would do now, and why. Writes nothing, takes no
 //! lock, and may run beside the daemon.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::snapshot::{self, Incomplete, Kept};
-use super::{doors, policy, shared::Shared};
+use super::doors;
+use super::shared::Shared;
+use super::snapshot::{self, Eyes, Incomplete, Kept, Seen};
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::error::chain;
-use crate::plan::reconcile::{self, Action, Note};
+use crate::plan::reconcile::{self, Action, Memory, Note};
 use crate::programs::args::Environment;
 use crate::programs::startup::Limits;
 use crate::slurm::conf;
@@ -36,14 +38,15 @@ pub(in crate::programs) async fn preview(settings: Settings, env: &Environment) 
         remarks.push("all cluster management is switched off".to_owned());
     }
     let conf_path = env.slurm_conf.clone().unwrap_or_else(|| settings.slurm.conf.clone());
-    let conf = conf::read(&conf_path).inspect_err(|error| remarks.push(format!("slurm.conf cannot be read: {}", chain(error)))).ok();
+    let conf =
+        conf::read(&conf_path).inspect_err(|error| remarks.push(format!("slurm.conf cannot be read: {}", chain(error)))).ok();
     let fleet = FleetStatusStore::open(&settings).await.map_err(|error| chain(&error))?;
     let fleet = fleet.read().await.map_err(|error| chain(&error))?.status;
     let store = Store::open_read_only(&settings).map_err(|error| chain(&error))?;
     let (_stop, stop) = watch::channel(None);
     let (begun, begun_at) = (clock::now(), Instant::now());
     let context = doors::with(settings, env, store, Limits::under(begun_at, LIMIT, stop), (begun, begun_at)).await?;
-    let (mut instances, strangers) = snapshot::list(&context).await.map_err(text)?;
+    let (instances, strangers) = snapshot::list(&context).await.map_err(text)?;
     if strangers > 0 {
         remarks.push(format!("{strangers} instances of this cluster's name belong to another state folder: left alone"));
     }
@@ -55,15 +58,15 @@ pub(in crate::programs) async fn preview(settings: Settings, env: &Environment) 
         remarks.push(format!("{} launch records are there: taken as if their launches went on", peek.recorded.len()));
     }
     let kept = Kept { mapping: peek.mapping, live: peek.recorded.clone(), recorded: peek.recorded };
-    let shared = Shared::new();
-    let snapshot =
-        snapshot::complete(&context, &shared, &mut instances, kept, fleet, !peek.existed).await.map_err(text)?;
     let memory = daemon_memory::peek(context.store.dir()).unwrap_or_else(|error| {
         remarks.push(format!("what the daemon remembers cannot be read: {}", chain(&error)));
-        reconcile::Memory::default()
+        Memory::default()
     });
-    let policy = policy::of(&context.settings, conf.as_ref(), &snapshot.nodes);
-    let decision = reconcile::reconcile(&snapshot, &memory, &policy);
+    let (shared, ailments) = (Shared::new(), BTreeMap::new());
+    let (conf, memory) = (conf.as_ref(), &memory);
+    let eyes = Eyes { context: &context, shared: &shared, conf, memory, is_first: true, ailments: &ailments };
+    let Seen { snapshot, policy } = eyes.complete(instances, kept, fleet, !peek.existed).await.map_err(text)?;
+    let decision = reconcile::reconcile(&snapshot, memory, &policy);
     if !fleet.is_running() {
         remarks.push(format!("the fleet is {fleet}"));
     }

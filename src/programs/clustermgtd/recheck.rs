@@ -51,11 +51,7 @@ pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Cha
     Ok(changed)
 }
 
-async fn look(
-    scene: &Scene<'_>,
-    nodes: &BTreeSet<&str>,
-    all: bool,
-) -> Result<BTreeMap<String, SlurmNode>, String> {
+async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BTreeMap<String, SlurmNode>, String> {
     let limit = scene.context.settings.clustermgtd.show_timeout;
     let until = scene.context.limits.end.min(Instant::now() + limit);
     let shown = if all {
@@ -81,5 +77,6 @@ fn is_as_it_was(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
 
 /// Does Slurm name the instance for a node that is not powered down?
 fn is_behind(id: &str, address: Option<&str>, node: &SlurmNode) -> bool {
-    !node.state.is_powered_down() && (node.instance_id.as_deref() == Some(id) || address.is_some_and(|address| address == node.addr))
+    !node.state.is_powered_down()
+        && (node.instance_id.as_deref() == Some(id) || address.is_some_and(|address| address == node.addr))
 }

@@ -92,7 +92,9 @@ mod tests {
         replace(&one, "1");
         let watch = Watch::of([one.as_path(), two.as_path()]);
         assert!(!watch.has_changed());
-        for change in [&|| replace(&one, "2") as _, &|| replace(&two, "new"), &|| fs::remove_file(&two).unwrap()] as [&dyn Fn(); 3] {
+        for change in
+            [&|| replace(&one, "2") as _, &|| replace(&two, "new"), &|| fs::remove_file(&two).unwrap()] as [&dyn Fn(); 3]
+        {
             let watch = watch.renewed();
             change();
             assert!(watch.has_changed());

@@ -6,17 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::policy;
 use super::shared::Shared;
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::ec2::error::Ec2Error;
 use crate::error::chain;
+use crate::model::cluster::{Ailment, CapacityBlock};
 use crate::model::fleet::FleetStatus;
 use crate::model::instance::{Instance, tag};
 use crate::model::mapping::Mapping;
 use crate::model::node::SlurmNode;
-use crate::plan::reconcile::{Member, Snapshot};
+use crate::model::time::Timestamp;
+use crate::plan::reconcile::{self, Member, Memory, Policy, Snapshot};
 use crate::programs::context::Context;
+use crate::slurm::conf::SlurmConf;
 use crate::slurm::scontrol::Error as SlurmError;
 use crate::store::error::StoreError;
 use crate::store::failures::BootFailures;
@@ -57,66 +61,126 @@ pub(super) struct Kept {
     pub(super) recorded: BTreeSet<String>,
 }
 
-/// Looks at everything. `rebuilt`: the mapping was missing and has just been made anew.
-pub(super) async fn take(
-    context: &Context,
-    shared: &Shared,
-    fleet: FleetStatus,
-    rebuilt: bool,
-) -> Result<Snapshot, Incomplete> {
-    let (mut instances, strangers) = list(context).await?;
-    if strangers > 0 {
-        tracing::debug!(count = strangers, "instances of the cluster's name that another state folder launched: left alone");
-    }
-    shared.step();
-    let kept = kept(context)?;
-    shared.step();
-    complete(context, shared, &mut instances, kept, fleet, rebuilt).await
+/// What looking takes besides the doors.
+pub(super) struct Eyes<'a> {
+    pub(super) context: &'a Context,
+    pub(super) shared: &'a Shared,
+    pub(super) conf: Option<&'a SlurmConf>,
+    pub(super) memory: &'a Memory,
+    /// The daemon's first look: everything is asked for.
+    pub(super) is_first: bool,
+    /// What was last known to ail: where EC2 does not tell anew, that counts.
+    pub(super) ailments: &'a BTreeMap<String, Vec<Ailment>>,
 }
 
-/// What comes after the mapping: Slurm, and the instances that were not shown.
-pub(super) async fn complete(
-    context: &Context,
-    shared: &Shared,
-    instances: &mut BTreeMap<String, Instance>,
-    kept: Kept,
-    fleet: FleetStatus,
-    rebuilt: bool,
-) -> Result<Snapshot, Incomplete> {
-    let until = context.limits.end.min(Instant::now() + context.settings.clustermgtd.show_timeout);
-    let (nodes, partitions, reservations) = tokio::join!(
-        context.slurm.show_all_nodes_within(context.settings.clustermgtd.show_timeout, until),
-        context.slurm.show_partitions(until),
-        context.slurm.show_reservations(until)
-    );
-    let (nodes, partitions, reservations) = (members(&context.settings, nodes?)?, partitions?, reservations?);
-    let now = clock::now();
-    shared.step();
-    let unseen = unseen(&kept.mapping, &nodes, instances);
-    let mut strangers = BTreeSet::new();
-    for instance in within(context, "DescribeInstances", context.ec2.describe_ids(&unseen)).await? {
-        if !context.is_ours(&instance) {
-            strangers.insert(instance.id.clone());
+/// What was seen, and what the decision on it goes by.
+pub(super) struct Seen {
+    pub(super) snapshot: Snapshot,
+    pub(super) policy: Policy,
+}
+
+impl Eyes<'_> {
+    /// Looks at everything. `rebuilt`: the mapping was missing and has just been made anew.
+    pub(super) async fn look(&self, fleet: FleetStatus, rebuilt: bool) -> Result<Seen, Incomplete> {
+        let (instances, strangers) = list(self.context).await?;
+        if strangers > 0 {
+            tracing::debug!(count = strangers, "instances of the cluster's name that another state folder launched: left alone");
         }
-        instances.insert(instance.id.clone(), plain(instance));
+        self.shared.step();
+        let kept = kept(self.context)?;
+        self.shared.step();
+        self.complete(instances, kept, fleet, rebuilt).await
     }
-    shared.step();
-    Ok(Snapshot {
-        now,
-        fleet,
-        nodes,
-        partitions: partitions.into_iter().map(|partition| (partition.name.clone(), partition)).collect(),
-        reservations,
-        instances: std::mem::take(instances),
-        strangers,
-        mapping: kept.mapping,
-        rebuilt,
-        launches: kept.recorded,
-        live: kept.live,
-        ailments: BTreeMap::new(),
-        blocks: None,
-        boot_failures: boot_failures(context),
-    })
+
+    /// What comes after the mapping: Slurm, the instances that were not shown, and what ails.
+    pub(super) async fn complete(
+        &self,
+        mut instances: BTreeMap<String, Instance>,
+        kept: Kept,
+        fleet: FleetStatus,
+        rebuilt: bool,
+    ) -> Result<Seen, Incomplete> {
+        let (context, settings) = (self.context, &self.context.settings);
+        let limit = settings.clustermgtd.show_timeout;
+        let until = context.limits.end.min(Instant::now() + limit);
+        let (nodes, partitions, reservations) = tokio::join!(
+            context.slurm.show_all_nodes_within(limit, until),
+            context.slurm.show_partitions(until),
+            context.slurm.show_reservations(until)
+        );
+        let (nodes, partitions, reservations) = (members(settings, nodes?)?, partitions?, reservations?);
+        self.shared.step();
+        let unseen = unseen(&kept.mapping, &nodes, &instances);
+        for instance in within(context, "DescribeInstances", context.ec2.describe_ids(&unseen)).await? {
+            instances.insert(instance.id.clone(), plain(instance));
+        }
+        self.shared.step();
+        let policy = policy::of(settings, self.conf, &nodes);
+        let now = clock::now();
+        let ailments = self.ailments(&instances).await;
+        let blocks = self.blocks(&policy, now).await;
+        self.shared.step();
+        let strangers = instances.values().filter(|instance| !context.is_ours(instance)).map(|instance| instance.id.clone());
+        let snapshot = Snapshot {
+            strangers: strangers.collect(),
+            now,
+            fleet,
+            nodes,
+            partitions: partitions.into_iter().map(|partition| (partition.name.clone(), partition)).collect(),
+            reservations,
+            instances,
+            mapping: kept.mapping,
+            rebuilt,
+            launches: kept.recorded,
+            live: kept.live,
+            ailments,
+            blocks,
+            boot_failures: boot_failures(context),
+        };
+        Ok(Seen { snapshot, policy })
+    }
+
+    /// What EC2's checks and events say of our instances. No answer takes nothing away from what was known: a check that fails does so for
+    /// minutes before it counts.
+    async fn ailments(&self, instances: &BTreeMap<String, Instance>) -> BTreeMap<String, Vec<Ailment>> {
+        let upkeep = &self.context.settings.clustermgtd.upkeep;
+        if !upkeep.check_instances && !upkeep.check_events {
+            return BTreeMap::new();
+        }
+        let running = instances.values().filter(|instance| instance.state.is_usable());
+        let ids: Vec<String> = running.map(|instance| instance.id.clone()).collect();
+        match within(self.context, "DescribeInstanceStatus", self.context.ec2.describe_status(&ids)).await {
+            Ok(found) => {
+                let mut ailments: BTreeMap<String, Vec<Ailment>> = BTreeMap::new();
+                for (id, ailment) in found {
+                    ailments.entry(id).or_default().push(ailment);
+                }
+                ailments
+            }
+            Err(error) => {
+                tracing::warn!("EC2 does not tell the status of the instances: {}", chain(&error));
+                self.ailments.clone()
+            }
+        }
+    }
+
+    /// The Capacity Blocks of the configuration, when they are due; the rest of the pass does without an answer.
+    async fn blocks(&self, policy: &Policy, now: Timestamp) -> Option<BTreeMap<String, CapacityBlock>> {
+        let ids: BTreeSet<&String> = policy.groups.iter().filter_map(|group| group.block.as_ref()).collect();
+        let due = reconcile::blocks_are_due(policy, self.memory, now) || self.is_first && policy.upkeep.manage_blocks;
+        if ids.is_empty() || !due {
+            return None;
+        }
+        let ids: Vec<String> = ids.into_iter().cloned().collect();
+        let asked = self.context.ec2.describe_capacity_reservations(&ids);
+        match within(self.context, "DescribeCapacityReservations", asked).await {
+            Ok(found) => Some(found.into_iter().map(|block| (block.id.clone(), block)).collect()),
+            Err(error) => {
+                tracing::warn!(blocks = ids.join(","), "EC2 does not tell the state of the Capacity Blocks: {}", chain(&error));
+                None
+            }
+        }
+    }
 }
 
 /// The live instances of the cluster that are ours, and how many others bear its name.
@@ -196,7 +260,7 @@ async fn within<T>(
 }
 
 /// Node and time of each. A file that cannot be understood counts as empty: at worst a queue is not protected in time.
-fn boot_failures(context: &Context) -> Vec<(String, crate::model::time::Timestamp)> {
+fn boot_failures(context: &Context) -> Vec<(String, Timestamp)> {
     match BootFailures::in_folder(context.store.dir()).nodes() {
         Ok(nodes) => nodes,
         Err(error) => {

@@ -190,7 +190,10 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let queue = &value["queues"]["q1"];
         assert_eq!((queue["failures"].as_u64(), queue["threshold"].as_u64()), (Some(10), Some(10)));
-        assert_eq!((queue["last"][0]["node"].as_str(), queue["last"][1]["node"].as_str()), (Some("q1-dy-b-1"), Some("q1-dy-a-1")));
+        assert_eq!(
+            (queue["last"][0]["node"].as_str(), queue["last"][1]["node"].as_str()),
+            (Some("q1-dy-b-1"), Some("q1-dy-a-1"))
+        );
         assert_eq!(queue["command"], "slurm-ec2 fleet start");
         assert_eq!((value["fleet"].as_str(), value["pass"]["result"].as_str()), (Some("PROTECTED"), Some("complete")));
     }

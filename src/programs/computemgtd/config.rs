@@ -2,22 +2,22 @@
 //! NFS and hang; it may be in the middle of being rewritten. Each bad content is told of once.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::slow::Slow;
 use crate::config::file::ConfigError;
 use crate::config::settings::Settings;
 use crate::config::source::{self, Place};
 use crate::error::chain;
 use crate::programs::exit::{Exit, Stopped};
+use crate::programs::slow::Slow;
 
 /// For the file and those that it names.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the file held when it was last looked at, or why it cannot be read.
-type Content = Result<Vec<u8>, String>;
+/// What the file, and each that it names, held when it was last looked at, or why it cannot be read.
+type Content = Vec<Result<Vec<u8>, String>>;
 
 #[derive(Debug)]
 enum Reading {
@@ -44,7 +44,7 @@ impl Config {
     pub(super) async fn read(program: &'static str, place: Place) -> Result<Self, Stopped> {
         let place = Arc::new(place);
         let mut reading = Slow::new("config");
-        let (content, settings) = match reading.run(LIMIT, work(program, &place, None)).await.into_any() {
+        let (content, settings) = match reading.run(LIMIT, work(program, &place, &[], None)).await.into_any() {
             Some(Reading::Good(content, settings)) => (content, Arc::new(*settings)),
             Some(Reading::Bad(_, error)) => {
                 // A file on NFS may not be there yet, so early in the boot.
@@ -66,7 +66,7 @@ impl Config {
     /// Looks at the file; true if there are new settings.
     pub(super) async fn refresh(&mut self) -> bool {
         let path = self.place.path.clone();
-        let work = work(self.program, &self.place, Some(self.content.clone()));
+        let work = work(self.program, &self.place, &self.settings.files, Some(self.content.clone()));
         let read = self.reading.run(LIMIT, work).await.into_any();
         if self.hangs != read.is_none() {
             self.hangs = read.is_none();
@@ -97,21 +97,31 @@ impl Config {
     }
 }
 
-fn work(program: &'static str, place: &Arc<Place>, last: Option<Content>) -> impl FnOnce() -> Reading + Send + 'static {
-    let place = Arc::clone(place);
+fn work(
+    program: &'static str,
+    place: &Arc<Place>,
+    others: &[PathBuf],
+    last: Option<Content>,
+) -> impl FnOnce() -> Reading + Send + 'static {
+    let (place, others) = (Arc::clone(place), others.to_vec());
     move || {
-        let content = content(&place.path);
+        let content = content(&place.path, &others);
         if last.as_ref() == Some(&content) {
             return Reading::Same;
         }
         // Read once more by whoever understands it. Rewritten in between, the next look finds another content.
         match source::load(program, &place) {
+            // It may name other files than before.
+            Ok(settings) if settings.files != others => {
+                Reading::Good(self::content(&place.path, &settings.files), Box::new(settings))
+            }
             Ok(settings) => Reading::Good(content, Box::new(settings)),
             Err(error) => Reading::Bad(content, error),
         }
     }
 }
 
-fn content(path: &Path) -> Content {
-    fs::read(path).map_err(|error| error.to_string())
+fn content(path: &Path, others: &[PathBuf]) -> Content {
+    let read = |path: &Path| fs::read(path).map_err(|error| error.to_string());
+    std::iter::once(path).chain(others.iter().map(PathBuf::as_path)).map(read).collect()
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::slow::Slow;
 use super::steps;
 use crate::config::settings::Settings;
+use crate::programs::slow::Slow;
 
 /// A file on a local disk; some have it on NFS.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 use tokio::io::AsyncReadExt;
 
-use super::slow::block_on;
 use crate::config::settings::Settings;
+use crate::programs::slow::block_on;
 
 /// shutdown only hands the wish to systemd.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);

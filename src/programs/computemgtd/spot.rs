@@ -15,12 +15,12 @@ use tokio::sync::watch::Receiver;
 
 use super::name::OwnName;
 use super::outside::{self, Failure};
-use super::slow::{Slow, block_on};
 use super::watch::scontrol;
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::imds::{self, Metadata, SpotNotice};
+use crate::programs::slow::{Slow, block_on};
 use crate::slurm::scontrol::Applied;
 use crate::slurm::update::{self, Call};
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::name::{Name, OwnName};
 use super::outside::{self, Failure};
-use super::slow::{Got, Slow, block_on};
 use super::steps;
 use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::model::node::SlurmNode;
 use crate::plan::watchdog::{Answer, Jobs, Moment, Rules, Verdict, Watch, Why};
+use crate::programs::slow::{Got, Slow, block_on};
 use crate::slurm::scontrol::{Error, Scontrol};
 
 /// The heartbeat has 31 bytes.

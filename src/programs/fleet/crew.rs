@@ -90,9 +90,8 @@ impl<'a> Crew<'a> {
 
     /// Of the orders, those that are worth giving now.
     pub(super) fn hold_back(&self, orders: &mut Orders) {
-        let is_fresh = |node: &str, what| {
-            self.told.get(&(node.to_owned(), what)).is_some_and(|told| told.elapsed() < AGAIN_AFTER)
-        };
+        let is_fresh =
+            |node: &str, what| self.told.get(&(node.to_owned(), what)).is_some_and(|told| told.elapsed() < AGAIN_AFTER);
         orders.hold_back(is_fresh);
     }
 

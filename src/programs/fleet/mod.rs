@@ -112,8 +112,8 @@ async fn context(site: &Site<'_>) -> Result<Context, String> {
     let slurm = begin::scontrol(&settings, site.env);
     let limits = startup::Limits::under(begun_at, settings.fleet.timeout, site.stop.clone());
     let launch = new_launch_id(begun)?;
-    let (dynamodb, route53, interactive) = (None, None, false);
-    Ok(Context { settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive })
+    let (program, dynamodb, route53, interactive) = ("fleet", None, None, false);
+    Ok(Context { program, settings, store, ec2, dynamodb, route53, slurm, limits, launch, begun, begun_at, interactive })
 }
 
 /// The fleet's lock, waited for without blocking the other tasks of the program.

@@ -58,9 +58,27 @@ pub(in crate::programs) async fn put(store: &FleetStatusStore, transition: Trans
     Err(format!("{store} was changed by others again and again; try again"))
 }
 
-/// Held by clusterstatusmgtd for as long as it runs. One try; an error that is [`StoreError::Busy`] says who holds it.
+const DAEMON_LOCK: &str = "clusterstatusmgtd.lock";
+
+/// A command that asks whether there is a daemon holds the lock for an instant itself.
+const DAEMON_WAIT: Duration = Duration::from_millis(500);
+
+/// Held by clusterstatusmgtd for as long as it runs. An error that is [`StoreError::Busy`] says who holds it.
 pub(in crate::programs) fn daemon_lock(dir: &Path) -> Result<Lock, StoreError> {
-    Lock::acquire(&dir.join("clusterstatusmgtd.lock"), Duration::ZERO)
+    Lock::acquire(&dir.join(DAEMON_LOCK), DAEMON_WAIT)
+}
+
+/// The clusterstatusmgtd that runs on this machine, in words; `None`: there is none. Makes no file.
+pub(in crate::programs) fn daemon(dir: &Path) -> Result<Option<String>, StoreError> {
+    let path = dir.join(DAEMON_LOCK);
+    if !path.exists() {
+        return Ok(None);
+    }
+    match Lock::acquire(&path, Duration::ZERO) {
+        Ok(_) => Ok(None),
+        Err(StoreError::Busy { holder, .. }) => Ok(Some(holder)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Lets a clusterstatusmgtd of this machine look at once. Without one, or where it fails, the next look at the status does.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: fake-ec2 PORT [BEHAVIOUR.json]\n\n\
     Serves a fault-injecting EC2 on 127.0.0.1:PORT (0: any free port) and prints its URL.\n\
-    Control: GET /_control/state, /_control/live; POST /_control/behaviour, rules, release, instance, seed, reset.\n";
+    Control: GET /_control/state, /_control/live; POST /_control/behaviour, rules, release, instance, reservation, seed, reset.\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -165,10 +165,17 @@ impl DynamoDb {
         if action == "Query" && condition.is_none() {
             return Err(Failure::validation("Either the KeyConditions or KeyConditionExpression parameter must be specified"));
         }
+        let index = input["IndexName"].as_str().map(|name| table.index_key(name)).transpose()?;
+        if index.is_some() && input["ConsistentRead"] == true {
+            return Err(Failure::validation("Consistent reads are not supported on global secondary indexes"));
+        }
         let limit = input["Limit"].as_u64().and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let start = input["ExclusiveStartKey"].as_object().map(|key| table.key(key)).transpose()?;
         let (mut found, mut looked_at, mut last) = (Vec::new(), 0, None);
         for item in table.items() {
+            if index.is_some_and(|key| !item.contains_key(key)) {
+                continue;
+            }
             let key = table.key(&item)?;
             let ahead = start.as_ref().is_some_and(|start| key <= *start);
             if ahead || !condition.map_or(Ok(true), |text| holds(text, input, &item))? {

@@ -16,6 +16,8 @@ pub struct Table {
     pub(crate) name: String,
     hash: String,
     range: Option<String>,
+    /// Name and key of each secondary index.
+    indexes: Vec<(String, String)>,
     /// The actions that the role may do here; `None`: all.
     allowed: Option<Vec<String>>,
     items: BTreeMap<Key, Item>,
@@ -24,7 +26,14 @@ pub struct Table {
 impl Table {
     /// An empty table with this hash key.
     pub fn new(name: &str, hash: &str) -> Self {
-        Table { name: name.to_owned(), hash: hash.to_owned(), range: None, allowed: None, items: BTreeMap::new() }
+        Table {
+            name: name.to_owned(),
+            hash: hash.to_owned(),
+            range: None,
+            indexes: Vec::new(),
+            allowed: None,
+            items: BTreeMap::new(),
+        }
     }
 
     /// With a sort key as well.
@@ -32,6 +41,20 @@ impl Table {
     pub fn range(mut self, range: &str) -> Self {
         self.range = Some(range.to_owned());
         self
+    }
+
+    /// With a secondary index of this name and hash key, which holds every item that has the key.
+    #[must_use]
+    pub fn index(mut self, name: &str, hash: &str) -> Self {
+        self.indexes.push((name.to_owned(), hash.to_owned()));
+        self
+    }
+
+    /// The attribute that an index goes by.
+    pub(crate) fn index_key(&self, name: &str) -> Result<&str, Failure> {
+        let found = self.indexes.iter().find(|(index, _)| index == name);
+        let message = || format!("The table does not have the specified index: {name}");
+        found.map(|(_, key)| key.as_str()).ok_or_else(|| Failure::validation(message()))
     }
 
     /// The role may do only this here; anything else is answered `AccessDeniedException`.

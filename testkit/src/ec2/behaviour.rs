@@ -64,6 +64,8 @@ pub struct Behaviour {
     pub protected: Vec<u64>,
     /// At most this many instances on a page of DescribeInstances, whatever MaxResults says.
     pub page_size: Option<u32>,
+    /// Capacity reservations (Capacity Blocks among them); no other exists.
+    pub capacity_reservations: Vec<CapacityReservation>,
     /// Console text of every instance; empty: GetConsoleOutput has none.
     pub console: String,
     /// How long calls take.
@@ -112,6 +114,7 @@ impl Default for Behaviour {
             ip_in_launch_answer: true,
             protected: Vec::new(),
             page_size: None,
+            capacity_reservations: Vec::new(),
             console: "[    0.000000] Linux version 6.1.0\n[    2.113000] cloud-init: finished\n".to_owned(),
             latency: Latency::default(),
             throttle: Vec::new(),
@@ -252,6 +255,21 @@ impl Capacity {
     #[must_use]
     pub fn code(self, code: &str, status: u16) -> Self {
         Capacity { code: code.to_owned(), status, ..self }
+    }
+}
+
+/// A capacity reservation and the state that EC2 tells of it: `scheduled`, `payment-pending`, `active`, `expired`, …
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityReservation {
+    /// `cr-…`
+    pub id: String,
+    pub state: String,
+}
+
+impl CapacityReservation {
+    pub fn new(id: &str, state: &str) -> Self {
+        CapacityReservation { id: id.to_owned(), state: state.to_owned() }
     }
 }
 

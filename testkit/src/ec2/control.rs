@@ -8,12 +8,13 @@
 //! | POST rules | a list of [`Rule`] | adds them to the script's end |
 //! | POST release | `{"name": "gate"}` or nothing | opens that gate, or all |
 //! | POST instance | `{"id": "i-…", "change": {…}}` | see [`InstanceChange`] |
+//! | POST reservation | `{"id": "cr-…", "state": "active"}` | makes that capacity reservation, or changes its state |
 //! | POST seed | a [`Seed`] | makes instances nobody asked for; answers their ids |
 //! | POST reset | | forgets instances, requests and tokens; keeps the behaviour |
 
 use serde::{Deserialize, Serialize};
 
-use super::behaviour::Behaviour;
+use super::behaviour::{Behaviour, CapacityReservation};
 use super::instances::InstanceChange;
 use super::rules::Rule;
 use super::{Seed, Shared};
@@ -69,6 +70,11 @@ fn run(shared: &Shared, method: &str, path: &str, body: &[u8]) -> Result<String,
         ("POST", "instance") => {
             let change: Change = parse(text)?;
             shared.change(|world| world.change(&change.id, change.change)).map_err(|e| (404, e))?;
+            done()
+        }
+        ("POST", "reservation") => {
+            let reservation: CapacityReservation = parse(text)?;
+            shared.change(|world| world.set_reservation(reservation));
             done()
         }
         ("POST", "seed") => {

@@ -1,16 +1,15 @@
-//! DescribeInstances and DescribeInstanceStatus: filters, pages, and what is not visible yet.
+//! DescribeInstances: filters, pages, and what is not visible yet. Filters and pages are `status.rs`'s and `blocks.rs`'s too.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::instance_xml::{Show, write_instance};
-use super::instances::{Machine, State};
+use super::instances::{Machine, State, Whose};
 use super::params::{Params, glob};
 use super::state::{World, not_found};
-use super::xml::{ApiError, element, escape};
+use super::xml::{ApiError, element};
 
 /// A filter: any of the values, wildcards allowed.
-struct Filter {
+pub(super) struct Filter {
     name: String,
     values: Vec<String>,
 }
@@ -18,7 +17,7 @@ struct Filter {
 impl World {
     pub(crate) fn describe_instances(&mut self, params: &Params) -> Result<String, ApiError> {
         let ids = params.list("InstanceId");
-        let filters = read_filters(params)?;
+        let filters = read_filters(params, &FILTERS)?;
         let (limit, from) = page(params, &ids, 5)?;
         let now = self.clock.now_ms();
         let limit = match (ids.is_empty(), self.behaviour.page_size) {
@@ -106,74 +105,10 @@ impl World {
             }
         }
     }
-
-    pub(crate) fn describe_instance_status(&mut self, params: &Params) -> Result<String, ApiError> {
-        let ids = params.list("InstanceId");
-        if ids.len() > 100 {
-            return Err(ApiError::client("InvalidParameterValue", "At most 100 instance ids may be named."));
-        }
-        let (limit, from) = page(params, &ids, 5)?;
-        let filters = read_filters(params)?;
-        let all = params.flag("IncludeAllInstances");
-        let now = self.clock.now_ms();
-        let candidates: Vec<usize> = match ids.is_empty() {
-            true => (from..self.machines.len()).filter(|at| !self.is_forgotten(&self.machines[*at])).collect(),
-            false => self.find(&ids)?,
-        };
-        let mut out = String::from("<instanceStatusSet>");
-        let mut written = 0;
-        let mut next = None;
-        for at in candidates {
-            let machine = &self.machines[at];
-            let state = machine.state(now);
-            let shown = (all || state == State::Running) && (!ids.is_empty() || !machine.hidden.covers(now));
-            if !shown || !filters.iter().all(|f| f.holds(machine, state, now)) {
-                continue;
-            }
-            if limit.is_some_and(|limit| written == limit) {
-                next = Some(at);
-                break;
-            }
-            let status = status_of(machine, state);
-            let code = if status == "ok" { "passed" } else { "failed" };
-            let _ = write!(
-                out,
-                "<item><instanceId>{}</instanceId><availabilityZone>{}</availabilityZone>\
-                 <instanceState><name>{}</name></instanceState>",
-                machine.id(),
-                escape(&machine.seen.zone),
-                state.name()
-            );
-            for check in ["systemStatus", "instanceStatus"] {
-                let _ = write!(
-                    out,
-                    "<{check}><status>{}</status><details><item><name>reachability</name><status>{code}</status>\
-                     </item></details></{check}>",
-                    escape(status)
-                );
-            }
-            out.push_str("</item>");
-            written += 1;
-        }
-        out.push_str("</instanceStatusSet>");
-        if let Some(at) = next {
-            element(&mut out, "nextToken", &format!("page-{at}"));
-        }
-        Ok(out)
-    }
-}
-
-fn status_of(machine: &Machine, state: State) -> &str {
-    match (&machine.status, state) {
-        (Some(status), _) => status,
-        (None, State::Running) => "ok",
-        (None, State::Pending) => "initializing",
-        (None, _) => "not-applicable",
-    }
 }
 
 /// Page length and the position it begins at.
-fn page(params: &Params, ids: &[&str], smallest: u32) -> Result<(Option<usize>, usize), ApiError> {
+pub(super) fn page(params: &Params, ids: &[&str], smallest: u32) -> Result<(Option<usize>, usize), ApiError> {
     let limit = params.number("MaxResults")?;
     if limit.is_some() && !ids.is_empty() {
         let text = "The parameter instancesSet cannot be used with the parameter maxResults";
@@ -196,7 +131,8 @@ fn page(params: &Params, ids: &[&str], smallest: u32) -> Result<(Option<usize>, 
     Ok((limit.map(|n| n as usize), from))
 }
 
-fn read_filters(params: &Params) -> Result<Vec<Filter>, ApiError> {
+/// The filters of a request; only those of `known` exist, where `tag:` stands for every filter by tag.
+pub(super) fn read_filters(params: &Params, known: &[&str]) -> Result<Vec<Filter>, ApiError> {
     let groups = params.groups("Filter");
     let mut filters = Vec::new();
     for group in &groups {
@@ -206,7 +142,8 @@ fn read_filters(params: &Params) -> Result<Vec<Filter>, ApiError> {
             let text = "At most 50 filters with 200 values each may be given.";
             return Err(ApiError::client("FilterLimitExceeded", text));
         }
-        if !FILTERS.contains(&name.as_str()) && !name.starts_with("tag:") {
+        let by_tag = name.starts_with("tag:") && known.contains(&"tag:");
+        if !by_tag && !known.contains(&name.as_str()) {
             return Err(ApiError::client("InvalidParameterValue", format!("The filter '{name}' is invalid")));
         }
         filters.push(Filter { name, values });
@@ -214,7 +151,7 @@ fn read_filters(params: &Params) -> Result<Vec<Filter>, ApiError> {
     Ok(filters)
 }
 
-const FILTERS: [&str; 17] = [
+const FILTERS: [&str; 16] = [
     "instance-state-name",
     "instance-id",
     "private-ip-address",
@@ -229,13 +166,12 @@ const FILTERS: [&str; 17] = [
     "vpc-id",
     "tag-key",
     "instance-lifecycle",
-    "instance-status.status",
-    "system-status.status",
     "launch-time",
+    "tag:",
 ];
 
 impl Filter {
-    fn holds(&self, machine: &Machine, state: State, now: u64) -> bool {
+    pub(super) fn holds(&self, machine: &Machine, state: State, now: u64) -> bool {
         let i = &machine.seen;
         let any = |text: &str| self.values.iter().any(|v| glob(v, text));
         let addressed = state != State::Terminated && !machine.no_ip.covers(now);
@@ -255,7 +191,9 @@ impl Filter {
             "vpc-id" => state != State::Terminated && any("vpc-0123456789abcdef0"),
             "tag-key" => i.tags.keys().any(|k| any(k)),
             "instance-lifecycle" => i.spot && any("spot"),
-            "instance-status.status" | "system-status.status" => any(status_of(machine, state)),
+            "instance-status.status" => any(machine.check(Whose::Instance, state)),
+            "system-status.status" => any(machine.check(Whose::System, state)),
+            "event.code" => machine.events.iter().any(|event| any(&event.code)),
             "launch-time" => any(&super::xml::time(i.launch_time_ms)),
             tag => tag.strip_prefix("tag:").and_then(|key| i.tags.get(key)).is_some_and(|value| any(value)),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-use super::{Behaviour, Instance, InstanceChange, Request, Rule, Shared, Snapshot, http};
+use super::{Behaviour, CapacityReservation, Instance, InstanceChange, Request, Rule, Shared, Snapshot, http};
 
 /// A running endpoint, on a thread and a runtime of its own. Dropped = stopped; requests at work are cut off.
 #[derive(Debug)]
@@ -181,6 +181,11 @@ impl Endpoint {
         if let Err(why) = self.shared.change(|world| world.change(id, change)) {
             panic!("{why}");
         }
+    }
+
+    /// Makes a capacity reservation, or changes the state of one.
+    pub fn set_reservation(&self, id: &str, state: &str) {
+        self.shared.change(|world| world.set_reservation(CapacityReservation::new(id, state)));
     }
 
     /// Makes instances nobody asked for, capacity or not; returns their ids.

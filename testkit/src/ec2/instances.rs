@@ -89,8 +89,33 @@ pub struct InstanceChange {
     pub console: Option<String>,
     /// `ok`, `impaired`, `initializing`, … of both checks of DescribeInstanceStatus.
     pub status: Option<String>,
+    /// The same of one check alone.
+    pub instance_status: Option<String>,
+    pub system_status: Option<String>,
+    /// Since when its checks fail; shown while one is `impaired`.
+    pub impaired_since_ms: Option<u64>,
+    /// Its scheduled events, instead of those it had.
+    pub events: Option<Vec<Event>>,
     /// Added to its tags.
     pub tags: Option<BTreeMap<String, String>>,
+}
+
+/// A scheduled event of an instance, as DescribeInstanceStatus shows it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Event {
+    /// `instance-retirement`, `system-reboot`, …
+    pub code: String,
+    /// Begins with `[Completed]` or `[Canceled]` when it is over.
+    pub description: String,
+    pub not_before_ms: u64,
+}
+
+/// Whose status check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Instance,
+    System,
 }
 
 /// An instance as the endpoint keeps it.
@@ -105,7 +130,10 @@ pub(crate) struct Machine {
     pub(crate) hidden: Veil,
     pub(crate) no_ip: Veil,
     pub(crate) console: Option<String>,
-    pub(crate) status: Option<String>,
+    pub(crate) instance_status: Option<String>,
+    pub(crate) system_status: Option<String>,
+    pub(crate) impaired_since: Option<u64>,
+    pub(crate) events: Vec<Event>,
     /// Addresses of the interfaces on further network cards.
     pub(crate) more_addresses: Vec<Ipv4Addr>,
     pub(crate) shuffle_cards: bool,
@@ -154,6 +182,20 @@ impl Machine {
 
     pub(crate) fn snapshot(&self, now: u64) -> Instance {
         Instance { state: self.state(now), ..self.seen.clone() }
+    }
+
+    /// The word of one of its two status checks.
+    pub(crate) fn check(&self, whose: Whose, state: State) -> &str {
+        let set = match whose {
+            Whose::Instance => &self.instance_status,
+            Whose::System => &self.system_status,
+        };
+        match (set, state) {
+            (Some(word), _) => word,
+            (None, State::Running) => "ok",
+            (None, State::Pending) => "initializing",
+            (None, _) => "not-applicable",
+        }
     }
 
     pub(crate) fn id(&self) -> &str {

@@ -1,10 +1,11 @@
 //! The fault-injecting EC2 endpoint. Start with the example at the top of the crate.
 //!
 //! `http` takes requests, `serve` takes a request from arrival to answer, `state` holds the world and sends each
-//! action to `launch`, `fleet`, `describe`, `terminate` or `catalogue`; `rules` and `faults` say what goes
+//! action to `launch`, `fleet`, `describe`, `status`, `blocks`, `terminate` or `catalogue`; `rules` and `faults` say what goes
 //! wrong, `control` is the way in for other processes.
 
 mod behaviour;
+mod blocks;
 mod catalogue;
 mod control;
 mod describe;
@@ -19,6 +20,9 @@ mod params;
 mod rules;
 mod serve;
 mod state;
+mod status;
+#[cfg(test)]
+mod status_tests;
 mod terminate;
 #[cfg(test)]
 mod tests;
@@ -28,9 +32,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-pub use behaviour::{Behaviour, Capacity, DEFAULT_SUBNETS, Latency, Subnet, Template, Throttle};
+pub use behaviour::{Behaviour, Capacity, CapacityReservation, DEFAULT_SUBNETS, Latency, Subnet, Template, Throttle};
 pub use endpoint::{Endpoint, Seed};
-pub use instances::{Instance, InstanceChange, State};
+pub use instances::{Event, Instance, InstanceChange, State};
 pub use rules::{Effect, Match, Rule};
 pub use state::{Request, Snapshot};
 

@@ -176,6 +176,7 @@ impl World {
             "DescribeLaunchTemplates" => self.describe_launch_templates(params).map(Done::from),
             "DescribeLaunchTemplateVersions" => self.describe_launch_template_versions(params).map(Done::from),
             "DescribeSubnets" => self.describe_subnets(params).map(Done::from),
+            "DescribeCapacityReservations" => self.describe_capacity_reservations(params).map(Done::from),
             other => Err(ApiError::client("InvalidAction", format!("The action {other} is not valid for this web service."))),
         }
     }
@@ -222,7 +223,13 @@ impl World {
         machine.seen.launch_time_ms = change.launch_time_ms.unwrap_or(machine.seen.launch_time_ms);
         machine.seen.tags.extend(change.tags.unwrap_or_default());
         machine.console = change.console.or(machine.console.take());
-        machine.status = change.status.or(machine.status.take());
+        let (instance, system) = (change.instance_status.or(change.status.clone()), change.system_status.or(change.status));
+        machine.instance_status = instance.or(machine.instance_status.take());
+        machine.system_status = system.or(machine.system_status.take());
+        machine.impaired_since = change.impaired_since_ms.or(machine.impaired_since);
+        if let Some(events) = change.events {
+            machine.events = events;
+        }
         if let Some(yes) = change.no_ip {
             machine.no_ip = Veil::set(yes);
         }

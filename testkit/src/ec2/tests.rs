@@ -11,20 +11,20 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SIGNED: &str = "AWS4-HMAC-SHA256 Credential=AKIDTEST/20261129/eu-west-1/ec2/aws4_request, \
                       SignedHeaders=host, Signature=00";
 
-struct Answer {
-    status: u16,
-    body: String,
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: String,
 }
 
 impl Answer {
     /// The text of every element of this name.
-    fn all(&self, name: &str) -> Vec<String> {
+    pub(super) fn all(&self, name: &str) -> Vec<String> {
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
         let parts = self.body.split(open.as_str()).skip(1);
         parts.map(|p| p.split(close.as_str()).next().unwrap().to_owned()).collect()
     }
 
-    fn code(&self) -> String {
+    pub(super) fn code(&self) -> String {
         self.all("Code").pop().unwrap_or_default()
     }
 }
@@ -57,23 +57,23 @@ fn ask(ec2: &Endpoint, query: &str) -> Option<Answer> {
     receive(send(ec2, "POST", "/", SIGNED, query))
 }
 
-fn call(ec2: &Endpoint, query: &str) -> Answer {
+pub(super) fn call(ec2: &Endpoint, query: &str) -> Answer {
     ask(ec2, query).unwrap_or_else(|| panic!("no answer to {query}"))
 }
 
-fn run(min: u32, max: u32, more: &str) -> String {
+pub(super) fn run(min: u32, max: u32, more: &str) -> String {
     format!("Action=RunInstances&MinCount={min}&MaxCount={max}&LaunchTemplate.LaunchTemplateName=hpc{more}")
 }
 
-fn control(ec2: &Endpoint, method: &str, path: &str, body: &str) -> Answer {
+pub(super) fn control(ec2: &Endpoint, method: &str, path: &str, body: &str) -> Answer {
     receive(send(ec2, method, &format!("/_control/{path}"), "", body)).unwrap()
 }
 
-fn ids(instances: &[Instance]) -> Vec<String> {
+pub(super) fn ids(instances: &[Instance]) -> Vec<String> {
     instances.iter().map(|i| i.id.clone()).collect()
 }
 
-fn named(action: &str, ids: &[String]) -> String {
+pub(super) fn named(action: &str, ids: &[String]) -> String {
     let ids = ids.iter().enumerate().map(|(n, id)| format!("&InstanceId.{}={id}", n + 1));
     format!("Action={action}{}", ids.collect::<String>())
 }

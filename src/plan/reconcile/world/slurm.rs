@@ -45,7 +45,7 @@ impl Cluster {
                 continue;
             }
             let was_booting = node.has("POWERING_UP");
-            node.clear(&["POWERING_UP", "NOT_RESPONDING", "POWERED_DOWN"]);
+            node.clear(&["POWERING_UP", "POWER_UP", "NOT_RESPONDING", "POWERED_DOWN", "INVALID_REG"]);
             (node.boot, node.slurmd, node.silent) = (Some(self.now), Some(self.now), 0);
             node.busy = self.now;
             if node.is_down() && (self.ways.return_to_service == 2 || (was_booting && self.ways.return_to_service > 0)) {
@@ -66,7 +66,7 @@ impl Cluster {
         let (now, answers) = (self.now, self.answering(name).is_some());
         let queue_works = self.partitions.get(&self.nodes[name].queue) != Some(&PartitionState::Inactive);
         let Some(node) = self.nodes.get_mut(name) else { return };
-        node.clear(&["REBOOT_ISSUED", "REBOOT_REQUESTED", "PLANNED"]);
+        node.clear(&["REBOOT_ISSUED", "REBOOT_REQUESTED", "PLANNED", "BLOCKED"]);
         if answers || node.is_down() {
             node.clear(&["COMPLETING"]);
         }
@@ -85,8 +85,12 @@ impl Cluster {
             if !waits {
                 return self.suspend(name);
             }
-            if node.has("POWERING_UP") && now.since(node.power_since) > RESUME_TIMEOUT {
-                self.resume_fail(name);
+            if node.has("POWERING_UP") {
+                if now.since(node.power_since) > RESUME_TIMEOUT {
+                    self.resume_fail(name);
+                }
+            } else if !answers {
+                node.is_silent();
             }
         } else if node.has("POWERING_DOWN") {
             if now.since(node.power_since) >= SUSPEND_TIMEOUT {
@@ -108,12 +112,7 @@ impl Cluster {
                 "IDLE".clone_into(&mut node.base);
             }
         } else if !answers {
-            node.silent += 1;
-            node.put("NOT_RESPONDING");
-            if node.silent >= SILENT && !node.is_down() {
-                node.fall();
-                node.reason.get_or_insert_with(|| "Not responding".to_owned());
-            }
+            node.is_silent();
         } else {
             node.silent = 0;
             node.clear(&["NOT_RESPONDING"]);
@@ -237,11 +236,24 @@ impl Cluster {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(name) else { return };
         let may = |node: &Node| {
-            node.base == "IDLE" && !["DRAIN", "POWER_DOWN", "POWERING_DOWN", "COMPLETING"].iter().any(|flag| node.has(flag))
+            node.base == "IDLE"
+                && !["DRAIN", "FAIL", "POWER_DOWN", "POWERING_DOWN", "COMPLETING"].iter().any(|flag| node.has(flag))
         };
         if works && may(node) {
             "ALLOCATED".clone_into(&mut node.base);
             node.job_ends = ends.map(|ends| now + ends);
+        }
+    }
+}
+
+impl Node {
+    /// Its slurmd does not answer a ping.
+    fn is_silent(&mut self) {
+        self.silent += 1;
+        self.put("NOT_RESPONDING");
+        if self.silent >= SILENT && !self.is_down() {
+            self.fall();
+            self.reason.get_or_insert_with(|| "Not responding".to_owned());
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod measure;
 mod parallelcluster;
+mod pass;
 mod resume;
 mod site;
 mod table;
@@ -18,13 +19,14 @@ use std::time::Duration;
 use measure::{Cost, SoFar};
 use table::{Table, median, mib, ms, target};
 
-const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [start] [hostlist] [resume] [parallelcluster]\n\n\
+const USAGE: &str = "usage: bench [--bin-dir DIR] [--runs N] [--largest NODES] [start] [hostlist] [resume] [parallelcluster] [pass]\n\n\
     Prints tables of times; without a name of a table, all of them.\n\
     --bin-dir DIR    where the programs are (else $SLURM_EC2_BIN_DIR, else the release build)\n\
     --runs N         runs of each measurement, 5 by default; the median counts\n\
-    --largest NODES  leaves out resumes of more nodes\n";
+    --largest NODES  leaves out resumes and passes of more nodes\n";
 
-const PROGRAMS: [&str; 4] = ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "slurm-ec2"];
+const PROGRAMS: [&str; 7] =
+    ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "slurm-ec2", "clustermgtd", "clusterstatusmgtd", "computemgtd"];
 
 type FirstByte = fn(&Path) -> Result<SoFar, String>;
 
@@ -71,7 +73,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--bin-dir" => options.programs = PathBuf::from(value()?),
             "--runs" => options.runs = number(value()?)?,
             "--largest" => options.largest = number(value()?)?,
-            "start" | "hostlist" | "resume" | "parallelcluster" => options.tables.push(argument),
+            "start" | "hostlist" | "resume" | "parallelcluster" | "pass" => options.tables.push(argument),
             _ => return Err(format!("{argument:?} is neither an option nor a table\n\n{USAGE}")),
         }
     }
@@ -94,6 +96,9 @@ fn bench(options: &Options) -> Result<(), String> {
     }
     if wanted("parallelcluster") {
         say(&parallelcluster::table(&options.programs, options.runs, options.largest, &mut note)?.to_string());
+    }
+    if wanted("pass") {
+        say(&pass::table(&options.programs, options.runs, options.largest, &mut note)?.to_string());
     }
     Ok(())
 }

@@ -90,6 +90,12 @@ impl Running {
         Ok(said(&mut self.starter))
     }
 
+    /// Asks it to end (SIGTERM), for a daemon; then as [`Running::end`].
+    pub(crate) fn terminate(self) -> Result<Cost, String> {
+        kill(self.pid, Signal::SIGTERM).map_err(|error| format!("{}: cannot be asked to end: {error}", self.program))?;
+        self.end()
+    }
+
     /// Waits for its end. An exit status other than 0 is an error, with what it wrote to standard error.
     pub(crate) fn end(mut self) -> Result<Cost, String> {
         let cost: Option<Cost> = line(&mut self.answers);

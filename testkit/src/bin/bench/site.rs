@@ -104,6 +104,25 @@ impl Site {
         measure::start(&programs.join("slurm_resume"), &[&self.hostlist], &env, &self.dir)
     }
 
+    /// Starts clustermgtd.
+    pub(crate) fn clustermgtd(&self, programs: &Path) -> Result<Running, String> {
+        let (config, conf) = (self.dir.join("slurm-ec2.toml"), self.dir.join("slurm.conf"));
+        let env = [("SLURM_EC2_CONFIG", &*config), ("SLURM_CONF", &*conf)];
+        measure::start(&programs.join("clustermgtd"), &[], &env, &self.dir)
+    }
+
+    /// Writes a file below the site's folder; folders are made.
+    pub(crate) fn write(&self, path: &str, text: &[u8]) -> Result<(), String> {
+        let path = self.dir.join(path);
+        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
+        folder.and_then(|()| fs::write(&path, text)).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// A file below the site's folder; empty when it is not there.
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.dir.join(path)).unwrap_or_default()
+    }
+
     /// How often scontrol was called. Lines with a mark in front are what came on its standard input.
     pub(crate) fn scontrol_calls(&self) -> usize {
         let log = fs::read_to_string(self.dir.join("bin/scontrol.log")).unwrap_or_default();

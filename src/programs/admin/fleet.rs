@@ -1,0 +1,354 @@
+//! `slurm-ec2 fleet start|stop|status`: asks for a start or stop of the compute fleet, or shows what it is.
+//!
+//! A request is carried out by clusterstatusmgtd. Where none runs on this machine the command does it itself and says so; it holds the
+//! fleet's lock meanwhile, so that a daemon elsewhere in the state folder, or another call, only ever follows. (Beside ParallelCluster its
+//! own daemon may take the same request from the table; the work is fit for being done twice.)
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::PROGRAM;
+use crate::config::settings::Settings;
+use crate::error::chain;
+use crate::model::fleet::FleetStatus;
+use crate::plan::fleet_status::{Came, Due, Transition, came, due};
+use crate::programs::args::Environment;
+use crate::programs::exit::Exit;
+use crate::programs::fleet::request::{self, Put};
+use crate::programs::fleet::{self, Site};
+use crate::programs::{begin, startup};
+use crate::store::error::StoreError;
+use crate::store::fleet_status::{FleetStatusStore, Reading};
+
+/// What clustermgtd writes after each pass, in the state folder.
+const PASS: &str = "clustermgtd-status.json";
+
+/// Between two looks at the status while the daemon works.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Over the transition's own limit: until it is noticed, and for the lock.
+const OVER: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct FleetArgs {
+    action: Action,
+
+    /// Wait until it is done
+    #[arg(long)]
+    wait: bool,
+
+    /// The longest to wait, or to work where no clusterstatusmgtd runs here [default: [fleet] timeout and a minute]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+
+    /// Print the status as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Action {
+    /// Let jobs run: also ends protected mode
+    Start,
+    /// Terminate all instances, requeue what runs, start nothing
+    Stop,
+    /// Print what the fleet is doing, and why
+    Status,
+}
+
+/// Exit status: 0 done or asked for; 1 not done, or somebody asked for the opposite; 75 not done in time; 78 configuration.
+pub(super) fn fleet(settings: &Settings, args: &FleetArgs, env: &Environment) -> Exit {
+    let transition = match args.action {
+        Action::Start => Transition::Start,
+        Action::Stop => Transition::Stop,
+        Action::Status => return with_store(settings, async |store| status(settings, &store, args.json).await),
+    };
+    let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
+    if let Err(error) = startup::become_owner(settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref()) {
+        startup::complain(PROGRAM, &error);
+        return Exit::Config;
+    }
+    crate::log::start(PROGRAM, &settings.log, 0, env.tz.as_deref());
+    // Makes the folder where it is missing, for the request and for the locks.
+    if let Err(error) = crate::store::door::Store::open(settings) {
+        startup::complain(PROGRAM, &chain(&error));
+        return exit_of(&error);
+    }
+    with_store(settings, async |store| ask(settings, &store, transition, args, env).await)
+}
+
+fn with_store(settings: &Settings, work: impl AsyncFnOnce(FleetStatusStore) -> Exit) -> Exit {
+    let Some(runtime) = begin::runtime() else { return Exit::TempFail };
+    let exit = runtime.block_on(async {
+        match FleetStatusStore::open(settings).await {
+            Ok(store) => work(store).await,
+            Err(error) => {
+                startup::complain(PROGRAM, &chain(&error));
+                exit_of(&error)
+            }
+        }
+    });
+    runtime.shutdown_background();
+    exit
+}
+
+fn exit_of(error: &StoreError) -> Exit {
+    if error.is_temporary() { Exit::TempFail } else { Exit::Config }
+}
+
+/// Puts the request, and sees to it that somebody carries it out.
+async fn ask(settings: &Settings, store: &FleetStatusStore, transition: Transition, args: &FleetArgs, env: &Environment) -> Exit {
+    match request::put(store, transition).await {
+        Ok(Put::Already) => {
+            startup::say(&format!("the fleet is {} already", transition.done()));
+            return Exit::Done;
+        }
+        Ok(Put::UnderWay(status)) => startup::say(&format!("asked for already, the status is {status}")),
+        Ok(Put::Taken(before)) => startup::say(&format!("{} is now {} (was {before})", store, transition.requested())),
+        Err(error) => {
+            startup::complain(PROGRAM, &error);
+            return Exit::SomeFailed;
+        }
+    }
+    request::touch(&settings.state_dir);
+    let until = Instant::now() + args.timeout.unwrap_or(settings.fleet.timeout + OVER);
+    match request::daemon(&settings.state_dir) {
+        Ok(Some(holder)) => {
+            startup::say(&format!("carried out by {holder}"));
+            if args.wait { wait(store, transition, until).await } else { Exit::Done }
+        }
+        Err(error) => {
+            startup::complain(PROGRAM, &chain(&error));
+            exit_of(&error)
+        }
+        Ok(None) => {
+            startup::say(
+                "no clusterstatusmgtd runs here: carried out by this command; it can be called again if it is interrupted",
+            );
+            carry_out(settings, store, transition, until, env).await
+        }
+    }
+}
+
+/// Looks until the daemon has done it.
+async fn wait(store: &FleetStatusStore, transition: Transition, until: Instant) -> Exit {
+    let mut shown = None;
+    loop {
+        match store.read().await {
+            Ok(Reading { status, .. }) => {
+                if shown.replace(status) != Some(status) {
+                    startup::say(&format!("the fleet is {status}"));
+                }
+                match came(transition, status) {
+                    Came::Done => return Exit::Done,
+                    Came::Overtaken => return overtaken(status),
+                    Came::Waiting => {}
+                }
+            }
+            Err(error) => startup::complain(PROGRAM, &chain(&error)),
+        }
+        if Instant::now() + LOOK_EVERY >= until {
+            startup::complain(PROGRAM, "not done in time; clusterstatusmgtd goes on with it, its log says what it waits for");
+            return Exit::TempFail;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn overtaken(status: FleetStatus) -> Exit {
+    startup::complain(PROGRAM, &format!("somebody asked for something else since: the fleet is {status}"));
+    Exit::SomeFailed
+}
+
+/// Does the work in this process.
+async fn carry_out(
+    settings: &Settings,
+    store: &FleetStatusStore,
+    transition: Transition,
+    until: Instant,
+    env: &Environment,
+) -> Exit {
+    // Nobody sends: Ctrl-C ends the command, and the next call does the work again.
+    let stop = watch::Sender::<Option<Instant>>::new(None);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut settings = settings.clone();
+        settings.fleet.timeout = settings.fleet.timeout.min(left);
+        let status = match store.read().await {
+            Ok(reading) => reading.status,
+            Err(error) => {
+                startup::complain(PROGRAM, &chain(&error));
+                return exit_of(&error);
+            }
+        };
+        match came(transition, status) {
+            Came::Done => {
+                startup::say(&format!("the fleet is {status}"));
+                return Exit::Done;
+            }
+            Came::Overtaken => return overtaken(status),
+            Came::Waiting => {}
+        }
+        if due(status) == Due::Nothing || left.is_zero() {
+            return Exit::TempFail;
+        }
+        let site = Site { settings: &settings, env, stop: stop.subscribe(), lock_wait: left, shows_progress: true };
+        if let Err(error) = fleet::carry_out(&site, store, transition).await {
+            startup::complain(PROGRAM, &format!("{error}; call it again to go on"));
+            return Exit::TempFail;
+        }
+    }
+}
+
+/// Prints what the status is, and what clustermgtd says about it.
+async fn status(settings: &Settings, store: &FleetStatusStore, as_json: bool) -> Exit {
+    let reading = match store.read().await {
+        Ok(reading) => reading,
+        Err(error) => {
+            startup::complain(PROGRAM, &chain(&error));
+            return exit_of(&error);
+        }
+    };
+    let daemon = match request::daemon(&settings.state_dir) {
+        Ok(holder) => holder,
+        Err(error) => {
+            startup::complain(PROGRAM, &chain(&error));
+            None
+        }
+    };
+    let pass = last_pass(&settings.state_dir);
+    let text = if as_json {
+        in_json(&reading, store, daemon.as_deref(), &pass).to_string()
+    } else {
+        in_words(&reading, store, daemon.as_deref(), &pass, command(settings))
+    };
+    startup::say(&text);
+    Exit::Done
+}
+
+/// Ends protected mode, as people of either kind know it.
+fn command(settings: &Settings) -> &'static str {
+    if settings.parallelcluster.is_some() {
+        "pcluster update-compute-fleet --status START_REQUESTED"
+    } else {
+        "slurm-ec2 fleet start"
+    }
+}
+
+/// What clustermgtd wrote last; nothing where it never did.
+fn last_pass(dir: &Path) -> Value {
+    std::fs::read(dir.join(PASS)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(Value::Null)
+}
+
+/// The queues that protected mode keeps inactive come first.
+fn queues(pass: &Value) -> Vec<(&String, &Value)> {
+    let mut queues: Vec<_> = pass["queues"].as_object().into_iter().flatten().collect();
+    queues.sort_by_key(|(name, queue)| (queue["protected_since"].is_null(), *name));
+    queues
+}
+
+fn in_json(reading: &Reading, store: &FleetStatusStore, daemon: Option<&str>, pass: &Value) -> Value {
+    let queues: Map<String, Value> = queues(pass).into_iter().map(|(name, queue)| (name.clone(), queue.clone())).collect();
+    json!({
+        "status": reading.word,
+        "lastStatusUpdatedTime": reading.updated,
+        "kept_in": store.to_string(),
+        "clusterstatusmgtd": daemon,
+        "queues": queues,
+        "last_pass": pass["pass"],
+    })
+}
+
+fn in_words(reading: &Reading, store: &FleetStatusStore, daemon: Option<&str>, pass: &Value, command: &str) -> String {
+    let word = &reading.word;
+    let mut text = match reading.updated.as_str() {
+        "" => format!("{word} ({store})"),
+        updated => format!("{word} since {updated} ({store})"),
+    };
+    if reading.status == FleetStatus::Unknown {
+        text.push_str("\n  this version does not know the word: nothing is done because of it");
+    }
+    for (name, queue) in queues(pass) {
+        let failures = queue["failures"].as_u64().unwrap_or_default();
+        let limit = queue["threshold"].as_u64().map_or_else(String::new, |limit| format!(", the limit is {limit}"));
+        let _ = match queue["protected_since"].as_str() {
+            Some(since) => write!(text, "\nqueue {name}: inactive since {since}, {failures} nodes failed to boot{limit}"),
+            None if failures > 0 => write!(text, "\nqueue {name}: {failures} nodes failed to boot{limit}"),
+            None => continue,
+        };
+        for failure in queue["last"].as_array().into_iter().flatten() {
+            let part = |key: &str| failure[key].as_str().unwrap_or("?");
+            let _ = write!(text, "\n  {}  {}  {}", part("at"), part("node"), part("why"));
+        }
+        if !queue["protected_since"].is_null() {
+            let _ = write!(text, "\n  when it is put right: {}", queue["command"].as_str().unwrap_or(command));
+        }
+    }
+    if let Some(problem) = pass["pass"]["problem"].as_str() {
+        let _ = write!(text, "\nclustermgtd, last pass at {}: {problem}", pass["pass"]["ended"].as_str().unwrap_or("?"));
+    }
+    match daemon {
+        Some(holder) => text.push_str(&format!("\nrequests are carried out by {holder}")),
+        None => text.push_str("\nno clusterstatusmgtd runs here: `slurm-ec2 fleet` carries requests out itself"),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(word: &str, updated: &str) -> Reading {
+        Reading { status: FleetStatus::parse(word), word: word.to_owned(), updated: updated.to_owned(), data: Map::new() }
+    }
+
+    #[test]
+    fn m24_a_protected_queue_with_its_failures_and_the_way_out() {
+        let pass = json!({
+            "pass": {"ended": "2026-11-29T12:00:00Z", "problem": "scontrol show nodes failed"},
+            "queues": {
+                "b": {"failures": 2, "threshold": 10, "last": []},
+                "q": {"failures": 10, "threshold": 10, "protected_since": "2026-11-29T11:00:00Z", "command": "do this",
+                      "last": [{"node": "q-1", "at": "2026-11-29T10:59:00Z", "why": "never registered"}]},
+                "quiet": {"failures": 0}
+            }
+        });
+        let store = FleetStatusStore::in_folder(Path::new("/s"));
+        let text =
+            in_words(&reading("PROTECTED", "2026-11-29 11:00:00.000000+00:00"), &store, None, &pass, "slurm-ec2 fleet start");
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "PROTECTED since 2026-11-29 11:00:00.000000+00:00 (/s/fleet-status.json)",
+                "queue q: inactive since 2026-11-29T11:00:00Z, 10 nodes failed to boot, the limit is 10",
+                "  2026-11-29T10:59:00Z  q-1  never registered",
+                "  when it is put right: do this",
+                "queue b: 2 nodes failed to boot, the limit is 10",
+                "clustermgtd, last pass at 2026-11-29T12:00:00Z: scontrol show nodes failed",
+                "no clusterstatusmgtd runs here: `slurm-ec2 fleet` carries requests out itself",
+            ]
+        );
+        let json = in_json(&reading("PROTECTED", "x"), &store, Some("process 7 (clusterstatusmgtd)"), &pass);
+        assert_eq!((&json["status"], &json["lastStatusUpdatedTime"]), (&json!("PROTECTED"), &json!("x")));
+        assert_eq!(json["queues"]["q"]["last"][0]["node"], "q-1");
+    }
+
+    #[test]
+    fn without_a_clustermgtd_the_status_stands_alone() {
+        let store = FleetStatusStore::in_folder(Path::new("/s"));
+        let text = in_words(&reading("ASLEEP", ""), &store, Some("process 7 (clusterstatusmgtd)"), &Value::Null, "-");
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "ASLEEP (/s/fleet-status.json)",
+                "  this version does not know the word: nothing is done because of it",
+                "requests are carried out by process 7 (clusterstatusmgtd)"
+            ]
+        );
+    }
+}
