@@ -188,12 +188,7 @@ impl Daemon {
         systemd::ready();
         let mut next_look = Instant::now();
         loop {
-            let asked = tokio::select! {
-                biased;
-                asked = signals.next() => Some(asked),
-                () = self.turn(&mut next_look) => None,
-            };
-            match asked {
+            match self.turn_or_signal(&mut signals, &mut next_look).await {
                 Some(Asked::End(name)) => {
                     tracing::info!("{name}: ending; a start or stop that is under way is taken up by the next one");
                     systemd::stopping();
@@ -201,6 +196,23 @@ impl Daemon {
                 }
                 Some(Asked::Reload) => self.reload().await,
                 None => {}
+            }
+        }
+    }
+
+    /// One turn. The end is at once, a reload after what is under way.
+    async fn turn_or_signal(&mut self, signals: &mut Signals, next_look: &mut Instant) -> Option<Asked> {
+        let turn = self.turn(next_look);
+        tokio::pin!(turn);
+        let mut reload = None;
+        loop {
+            tokio::select! {
+                biased;
+                asked = signals.next() => match asked {
+                    Asked::End(name) => return Some(Asked::End(name)),
+                    Asked::Reload => reload = Some(Asked::Reload),
+                },
+                () = &mut turn => return reload,
             }
         }
     }

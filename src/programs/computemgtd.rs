@@ -89,8 +89,8 @@ async fn run(args: &Args, env: Environment) -> Exit {
         }
     };
     let settings = config.settings();
-    let to_stdout = settings.parallelcluster.is_some();
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), to_stdout);
+    let supervised = settings.parallelcluster.is_some();
+    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), supervised);
     greet(&settings);
     tokio::select! {
         () = watch_on(config, env, &mut signals.hangup) => Exit::Done,

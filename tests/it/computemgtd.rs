@@ -12,14 +12,14 @@ use slurm_ec2_testkit::imds::{Endpoint, Fault};
 
 use crate::site::{Site, program_path};
 
-pub const NODE: &str = "c5-7";
+const NODE: &str = "c5-7";
 
 const UNREACHABLE: &str = "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n";
 
 /// A compute node with its own folder.
 pub struct Node {
     pub site: Site,
-    pub imds: Endpoint,
+    imds: Endpoint,
 }
 
 impl Node {
@@ -28,7 +28,7 @@ impl Node {
     }
 
     /// `more` are further lines of `[computemgtd]`.
-    pub fn with(more: &str) -> Self {
+    fn with(more: &str) -> Self {
         let node = Self { site: Site::new(Behaviour::default()), imds: Endpoint::start() };
         let recorder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bin/recorder");
         for name in ["shutdown", "hook"] {
@@ -42,7 +42,7 @@ impl Node {
         node
     }
 
-    pub fn configure(&self, more: &str) {
+    fn configure(&self, more: &str) {
         self.site.write("slurm-ec2.toml", &self.config(more, ""));
     }
 
@@ -60,8 +60,13 @@ impl Node {
         )
     }
 
-    pub fn start(&self) -> Daemon<'_> {
-        Daemon { node: self, child: self.site.spawn("computemgtd", &[]) }
+    fn start(&self) -> Daemon<'_> {
+        self.adopt(self.site.spawn("computemgtd", &[]))
+    }
+
+    /// A daemon that was started in some way of the test's own.
+    pub fn adopt(&self, child: Child) -> Daemon<'_> {
+        Daemon { node: self, child }
     }
 
     /// With processes of its own, which /proc shows alone, and one more of them started by `beside`.
@@ -70,10 +75,10 @@ impl Node {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--map-root-user", "sh", "-c", &script]);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("SLURM_EC2_CONFIG", self.site.path("slurm-ec2.toml"));
-        Daemon { node: self, child: command.spawn().unwrap() }
+        self.adopt(command.spawn().unwrap())
     }
 
-    pub fn log(&self) -> String {
+    fn log(&self) -> String {
         self.site.log("computemgtd")
     }
 
@@ -92,7 +97,7 @@ impl Node {
 
     /// Waits until it is so.
     #[track_caller]
-    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !is_so() {
             assert!(Instant::now() < end, "not in a minute: {what}\n{}\n{:?}", self.log(), self.site.scontrol_calls());
@@ -129,7 +134,7 @@ pub struct Daemon<'n> {
 }
 
 impl Daemon<'_> {
-    pub fn pid(&self) -> u32 {
+    fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -277,7 +282,7 @@ fn w04_time_zones_and_the_head_nodes_clock_play_no_part() {
         }
         node.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
         let child = node.site.command("computemgtd", &[]).env("TZ", zone).spawn().unwrap();
-        let _daemon = Daemon { node: &node, child };
+        let _daemon = node.adopt(child);
         node.until("a shutdown", || !node.shutdowns().is_empty());
         let log = node.log();
         let line = log.lines().find(|line| line.contains("this node shuts itself down")).unwrap();
@@ -493,4 +498,31 @@ fn without_instance_metadata_there_is_one_warning() {
     let _daemon = node.start();
     node.until("metadata", || node.log().contains("instance metadata answers again"));
     assert_eq!(node.lines_with("spot notices cannot be seen"), 1, "{}", node.log());
+}
+
+/// By ParallelCluster's own file, with the package's log.
+#[test]
+fn w07_as_parallelclusters_computemgtd() {
+    let node = Node::new();
+    let root = node.site.dir.path().display().to_string();
+    let imds = node.imds.url();
+    node.site.write(
+        "parallelcluster_computemgtd.conf",
+        &format!(
+            "[computemgtd]\ncluster_name = orchard\nregion = eu-central-1\nproxy = NONE\n\
+             clustermgtd_heartbeat_file_path = {root}/heartbeat\ndynamodb_table = parallelcluster-slurm-orchard\n\
+             slurm_nodename_file = {root}/node-name\n[slurm_ec2]\nmetadata_endpoint = {imds}\nspot_poll = 1\nlog_dir = {root}/log\n"
+        ),
+    );
+    node.imds.set("spot/instance-action", NOTICE);
+    let mut command = node.site.command("computemgtd", &[]);
+    command.env_remove("SLURM_EC2_CONFIG").env("CONFIG_FILE", node.site.path("parallelcluster_computemgtd.conf"));
+    command.env("SLURM_BINARIES_DIR", node.site.path("bin"));
+    let daemon = node.adopt(command.spawn().unwrap());
+    node.until("both updates", || node.site.updates().len() >= 2);
+    assert!(node.site.updates()[0].starts_with(&format!("update nodename={NODE} state=drain")));
+    assert_eq!(daemon.end(), Some(0));
+    let log = fs::read_to_string(node.site.path("log/computemgtd")).unwrap();
+    let line = log.lines().find(|line| line.contains("EC2 takes this instance away")).unwrap();
+    assert!(line.contains(" - WARNING - "), "{line}");
 }

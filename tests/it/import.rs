@@ -46,6 +46,12 @@ fn a_parallelcluster_head_node() {
         "queue = \"apple\"",
         "[parallelcluster]",
         "table = \"parallelcluster-slurm-orchard\"",
+        // Of the daemons.
+        "[clustermgtd]",
+        "replacement_timeout = \"25m\"",
+        "partitions = [\"apple\", \"gpu\", \"pear-2\"]",
+        "status_file = \"/opt/parallelcluster/shared/computefleet-status.json\"",
+        "capacity_reservation_id = \"cr-0fee1900d00000042\"",
     ] {
         assert!(ran.stdout.lines().any(|printed| printed == line), "{line}\n{}", ran.stdout);
     }
@@ -97,6 +103,27 @@ fn what_is_taken_of_two_heartbeats_is_said_and_the_environment_is_not_asked() {
     }
     let ran = with("[slurm_ec2]\nca_bundle = /ours.pem\n");
     assert!(ran.stdout.lines().any(|line| line == "ca_bundle = \"/ours.pem\""), "{} {}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn what_clustermgtds_file_says_otherwise_is_said() {
+    let site = Site::new(Behaviour::default());
+    copy_of_a_head_node(&site);
+    let dir = site.dir.path().to_str().unwrap().to_owned();
+    let notes = || {
+        let ran = import(&site, &["parallelcluster", &dir]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stderr
+    };
+    assert!(!notes().contains("parallelcluster_clustermgtd.conf"), "{}", notes());
+    fs::copy(site.path("parallelcluster_clustermgtd.all-options.conf"), site.path("parallelcluster_clustermgtd.conf")).unwrap();
+    let said = notes();
+    assert!(said.contains("clustermgtd writes the heartbeat /run/orchard/heartbeat and slurm_resume looks at "), "{said}");
+    let other = "has other values of proxy, dynamodb_table and who hears of instances, launch_max_batch_size, \
+                 terminate_max_batch_size, instance_info_retrieval_timeout";
+    assert!(said.contains(other), "{said}");
+    fs::remove_file(site.path("parallelcluster_clustermgtd.conf")).unwrap();
+    assert!(notes().contains("parallelcluster_clustermgtd.conf is not there: [clustermgtd] has the usual values"), "{}", notes());
 }
 
 #[test]

@@ -33,3 +33,4 @@ mod site;
 mod static_binaries;
 mod surroundings;
 mod suspend;
+mod units;

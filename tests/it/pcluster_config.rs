@@ -39,7 +39,8 @@ fn head(change: (&str, &str)) -> Site {
 /// A slurm.conf that `check` finds nothing missing in.
 const SLURM_CONF: &str = "ResumeProgram=/a\nSuspendProgram=/b\nResumeFailProgram=/b\nSuspendTime=300\nResumeTimeout=600\n\
     SlurmctldParameters=idle_on_node_suspend\nNodeName=apple-st-core-[1-2],apple-dy-peel-small-[1-64] State=CLOUD\n\
-    NodeName=pear-2-dy-mixspot-1,pear-2-dy-mixod-1,pear-2-dy-onetype2az-1,gpu-st-block-[1-4] State=CLOUD\n";
+    NodeName=pear-2-dy-mixspot-1,pear-2-dy-mixod-1,pear-2-dy-onetype2az-1,gpu-st-block-[1-4] State=CLOUD\n\
+    SuspendExcNodes=apple-st-core-[1-2],gpu-st-block-[1-4]\n";
 
 /// A head node on which `check` finds nothing wrong: state folder, heartbeat, scontrol through sudo.
 fn sound() -> Site {
@@ -203,6 +204,44 @@ fn d01_check_says_what_of_this_machine_would_stop_everything() {
     // Nothing was made or changed by all this, and EC2 was not asked.
     assert_eq!(fs::read_dir(site.path("state")).unwrap().count(), 1);
     assert!(!site.path("log").exists() && site.ec2.requests().is_empty());
+}
+
+#[test]
+fn d01_check_looks_at_what_the_daemons_go_by() {
+    let site = sound();
+    let check = || run(&site, RESUME_CONF, "slurm-ec2", &["check"]);
+    let root = site.dir.path().display();
+    let daemon = include_str!("../data/parallelcluster/parallelcluster_clustermgtd.conf").replace(
+        "heartbeat_file_path = /opt/slurm/etc/pcluster/.slurm_plugin/clustermgtd_heartbeat",
+        &format!("heartbeat_file_path = {root}/heartbeat"),
+    );
+    site.write("parallelcluster_clustermgtd.conf", &daemon);
+    site.write(
+        "slurm.conf",
+        &(SLURM_CONF.to_owned() + "PartitionName=apple Nodes=ALL\nPartitionName=gpu\nPartitionName=pear-2\n"),
+    );
+    let ran = check();
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
+    // Slurm would power static nodes down; a queue without a partition is not looked after; nobody can write the status.
+    site.write(
+        "slurm.conf",
+        &SLURM_CONF.replace("apple-st-core-[1-2],gpu", "gpu").replace("SuspendExc", "PartitionName=gpu\nSuspendExc"),
+    );
+    let status = include_str!("../data/parallelcluster/clusterstatusmgtd.conf");
+    site.write("clusterstatusmgtd.conf", &status.replace("/opt/parallelcluster/shared", "/nonexistent/shared"));
+    let ran = check();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for part in [
+        "2 static nodes are not in SuspendExcNodes: \"apple-st-core-[1-2]\"",
+        "partitions that slurm.conf has not: apple, pear-2",
+        "the copy of the fleet's status cannot be written: /nonexistent/shared: No such file",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    // A mistake in the daemon's file is one.
+    site.write("parallelcluster_clustermgtd.conf", &daemon.replace("proxy = NONE", "loop_time = fast"));
+    let ran = check();
+    assert!(ran.code == Some(78) && ran.stderr.contains("[clustermgtd] loop_time is \"fast\""), "{}", ran.stderr);
 }
 
 #[test]

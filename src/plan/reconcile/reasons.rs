@@ -11,7 +11,7 @@ pub(super) const DISABLED: &str = "Temporarily disabling node due to insufficien
 pub(super) const ENABLED: &str = "Enabling node since insufficient capacity timeout expired";
 
 /// What the programs and daemons begin their Reasons with, the package's among them.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     MAINTENANCE,
     UNHEALTHY,
     DISABLED,
@@ -22,7 +22,8 @@ const OURS: [&str; 11] = [
     "inactive partition",
     "stopping cluster",
     "Node start up",
-    "EC2 takes the instance back",
+    "EC2 spot notice",
+    "Powered down and not responding",
 ];
 
 /// What slurmctld and slurmd begin theirs with, for nodes that they set down or drain themselves.

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::io;
 
+use super::daemons;
 use super::machine::{self, Found};
 use crate::config::settings::{NodeIndex, Settings};
 use crate::error::chain;
@@ -54,6 +55,9 @@ pub(super) fn check(settings: &Settings, env: &Environment) -> Exit {
     }
     if problems.is_empty() {
         startup::say(&format!("{}: fine", path.display()));
+    }
+    for warning in daemons::slurm_conf(settings, &slurm_conf) {
+        startup::complain(super::PROGRAM, &format!("warning: {}: {warning}", path.display()));
     }
     if never_suspends(&slurm_conf) {
         let text = "SuspendTime is -1 or INFINITE, and no partition has another: power saving is off, as that asks for; \

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::unistd::{AccessFlags, geteuid};
 
+use super::daemons;
 use crate::aws::http;
 use crate::clock;
 use crate::config::settings::{ParallelCluster, Settings, StoreKind};
@@ -31,7 +32,7 @@ pub(super) struct Found {
     pub(super) warnings: Vec<String>,
 }
 
-/// Looks at folders, heartbeat and CA bundle as the user who runs this; for root, as the user who runs the programs.
+/// Looks at folders, heartbeats and CA bundle as the user who runs this; for root, as the user who runs the programs.
 pub(super) fn look(settings: &Settings, conf: &SlurmConf) -> Found {
     let user = User::of(settings, conf);
     let mut found = Found::default();
@@ -39,11 +40,12 @@ pub(super) fn look(settings: &Settings, conf: &SlurmConf) -> Found {
     found.errors.extend(http::check_roots(&settings.aws).err());
     found.warnings.extend(logs(settings, &user));
     found.warnings.extend(settings.parallelcluster.as_ref().and_then(stale));
+    found.warnings.extend(daemons::folders(settings, &user));
     found
 }
 
 /// Whose the folders are to be.
-struct User {
+pub(super) struct User {
     /// Who runs the programs.
     name: String,
     /// Who has to be able to write. `None`: root looks, and the user is not in /etc/passwd.
@@ -51,7 +53,7 @@ struct User {
 }
 
 impl User {
-    fn of(settings: &Settings, conf: &SlurmConf) -> Self {
+    pub(super) fn of(settings: &Settings, conf: &SlurmConf) -> Self {
         let name = if settings.parallelcluster.is_some() {
             PARALLELCLUSTER_USER
         } else {
@@ -68,7 +70,7 @@ impl User {
     }
 
     /// May this user write there? Root asks for somebody else, so only the owner and what everybody may are looked at then.
-    fn may_write(&self, path: &Path, meta: &Metadata) -> bool {
+    pub(super) fn may_write(&self, path: &Path, meta: &Metadata) -> bool {
         let own = geteuid();
         if !own.is_root() {
             let what = if meta.is_dir() { AccessFlags::W_OK | AccessFlags::X_OK } else { AccessFlags::W_OK };
@@ -89,7 +91,7 @@ impl User {
     }
 
     /// `slurm (uid 64030)`, `this user (uid 1000)`
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self.uid {
             Some(uid) if geteuid().is_root() => format!("{} (uid {uid})", self.name),
             _ => format!("this user (uid {})", geteuid()),

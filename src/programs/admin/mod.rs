@@ -1,6 +1,7 @@
 //! `slurm-ec2`: one place for an admin to look and to debug.
 
 mod check;
+mod daemons;
 mod fleet;
 mod import;
 mod machine;

@@ -37,6 +37,11 @@ impl Launches {
         Self { shared, env, busy: Arc::default() }
     }
 
+    /// The nodes whose launches are under way.
+    pub(super) fn under_way(&self) -> BTreeSet<String> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).nodes.clone()
+    }
+
     /// Launches instances for those of the nodes for which none is under way. Returns how many these are.
     pub(super) fn start(&self, nodes: Vec<String>, settings: &Settings, conf: Option<&SlurmConf>) -> usize {
         let nodes = {

@@ -13,7 +13,7 @@ mod heartbeat;
 mod launches;
 mod passes;
 mod perform;
-mod policy;
+pub(super) mod policy;
 mod preview;
 mod recheck;
 mod reload;

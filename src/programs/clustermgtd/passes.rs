@@ -19,6 +19,7 @@ use crate::config::source::Place;
 use crate::error::chain;
 use crate::model::cluster::Ailment;
 use crate::model::fleet::FleetStatus;
+use crate::model::time::Timestamp;
 use crate::plan::reconcile::{self, Level, Memory, Note, Report};
 use crate::programs::args::Environment;
 use crate::programs::begin;
@@ -138,6 +139,8 @@ impl Passes {
             return Ok(Pass::Resting(fleet, format!("the fleet is {fleet}")));
         }
         let rebuilt = self.finish_interrupted().await?;
+        // Before the look: what ends after it is seen in the next pass.
+        let under_way = self.launches.under_way();
         let eyes = Eyes {
             context: &self.context,
             shared: &self.shared,
@@ -158,7 +161,19 @@ impl Passes {
         if now != fleet {
             return Ok(Pass::Resting(now, format!("the fleet has just become {now}")));
         }
+        self.note_answers(&seen, &under_way);
         Ok(Pass::Done(Box::new(self.act(seen).await)))
+    }
+
+    /// The decision waits a while for the claim of a launch that it has asked for, since it cannot know what became of it. Here that is
+    /// known: what is not under way, and has left no claim, has failed or died with an earlier clustermgtd.
+    fn note_answers(&mut self, seen: &Seen, under_way: &BTreeSet<String>) {
+        let mapped = &seen.snapshot.mapping.nodes;
+        for (node, replacement) in &mut self.memory.replacing {
+            if !under_way.contains(node) && !mapped.contains_key(node) {
+                replacement.asked = Timestamp::default();
+            }
+        }
     }
 
     async fn status(&self) -> Result<FleetStatus, Incomplete> {
@@ -215,7 +230,7 @@ impl Passes {
         }
     }
 
-    fn report(&mut self, began: crate::model::time::Timestamp, begun_at: Instant, pass: Result<Pass, Incomplete>) {
+    fn report(&mut self, began: Timestamp, begun_at: Instant, pass: Result<Pass, Incomplete>) {
         let mut actions = Actions::default();
         let (result, fleet, problem) = match pass {
             Ok(Pass::Done(done)) => {

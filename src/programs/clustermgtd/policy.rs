@@ -43,7 +43,7 @@ fn partitions(settings: &Settings, nodes: &BTreeMap<String, Member>) -> BTreeSet
 
 /// What slurm.conf says about powering idle nodes down. Lists that cannot be read exclude nothing by name; a node that is excluded in
 /// truth then at worst gets a request to power down that slurmctld does not carry out while it is busy.
-fn suspend_rules(conf: &SlurmConf, limit: usize) -> SuspendRules {
+pub(in crate::programs) fn suspend_rules(conf: &SlurmConf, limit: usize) -> SuspendRules {
     let words = |key: &str| -> Vec<String> {
         let list = conf.get(key).unwrap_or_default();
         list.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()

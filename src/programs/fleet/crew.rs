@@ -44,12 +44,14 @@ pub(super) struct Crew<'a> {
     /// How often each node's orders were refused, and slurmctld's last words.
     refused: BTreeMap<String, (u32, String)>,
     pause: Duration,
+    /// Nodes that were open when the last round ended.
+    open: usize,
 }
 
 impl<'a> Crew<'a> {
     pub(super) fn new(context: &'a Context, transition: Transition, shows_progress: bool) -> Self {
         let progress = Progress { transition, shows: shows_progress, said: String::new(), logged: Instant::now() };
-        Self { context, progress, told: BTreeMap::new(), refused: BTreeMap::new(), pause: FIRST_PAUSE }
+        Self { context, progress, told: BTreeMap::new(), refused: BTreeMap::new(), pause: FIRST_PAUSE, open: 0 }
     }
 
     /// The nodes and partitions of ours as of now.
@@ -152,8 +154,11 @@ impl<'a> Crew<'a> {
         given_up.map(|(node, (_, text))| (node.clone(), text.clone())).collect()
     }
 
-    /// Until the next round; false when there is no time for one.
-    pub(super) async fn rest(&mut self) -> bool {
+    /// Until the next round, sooner when the number of `open` nodes has changed since the last; false when there is no time for one.
+    pub(super) async fn rest(&mut self, open: usize) -> bool {
+        if std::mem::replace(&mut self.open, open) != open {
+            self.pause = FIRST_PAUSE;
+        }
         let limits = &self.context.limits;
         if limits.stopping() || limits.left() <= self.pause {
             return false;

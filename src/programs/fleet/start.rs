@@ -31,7 +31,7 @@ pub(super) async fn start(crew: &mut Crew<'_>) -> Result<(), String> {
         crew.progress.say(format!("{} nodes to be made ready", orders.all_open().count()));
         let given_up = crew.given_up(&orders);
         let is_over = orders.all_open().all(|node| given_up.contains_key(node)) || begun.elapsed() >= NODES_LIMIT;
-        if is_over || !crew.rest().await {
+        if is_over || !crew.rest(orders.all_open().count()).await {
             tell_of_others(&orders);
             let trouble = crew.set_partitions(&seen.partitions, PartitionChange::Up).await;
             if !trouble.is_empty() {

@@ -50,7 +50,8 @@ impl Round {
     fn is_stuck(&self, stuck: &BTreeSet<String>) -> bool {
         let nodes = self.orders.all_open().all(|node| self.given_up.contains_key(node));
         let instances = self.emptied.left.keys().all(|id| stuck.contains(id));
-        self.trouble.is_empty() && nodes && instances && !(self.given_up.is_empty() && stuck.is_empty())
+        let is_something_left = !self.orders.is_settled() || !self.emptied.left.is_empty();
+        self.trouble.is_empty() && nodes && instances && is_something_left
     }
 
     /// For the log and the one who waits.
@@ -97,10 +98,14 @@ pub(super) async fn stop(crew: &mut Crew<'_>) -> Result<(), String> {
         }
         crew.progress.say(round.progress());
         stuck.extend(round.emptied.left.iter().filter(|(_, why)| is_lasting(why)).map(|(id, _)| id.clone()));
-        if round.is_stuck(&stuck) || !crew.rest().await {
+        // Only EC2 has to be asked yet: at once.
+        quiet = round.is_quiet();
+        if quiet && round.alive.is_none() && round.trouble.is_empty() {
+            continue;
+        }
+        if round.is_stuck(&stuck) || !crew.rest(round.orders.all_open().count()).await {
             return Err(format!("the fleet is not stopped: {}", round.what_is_left()));
         }
-        quiet = round.is_quiet();
     }
 }
 
@@ -114,7 +119,7 @@ async fn round(crew: &mut Crew<'_>, ask: bool, stuck: &BTreeSet<String>, warned:
     match look(crew, &mut round.trouble).await {
         Ok(seen) => {
             if !std::mem::replace(warned, true) {
-                warn_of_others(crew, &seen);
+                warn_of_others(&seen, !crew.context.settings.clustermgtd.partitions.is_empty());
             }
             round.orders = for_stop(&seen.nodes);
             let mut orders = round.orders.clone();
@@ -167,15 +172,16 @@ async fn alive(crew: &Crew<'_>, round: &mut Round) -> Vec<Instance> {
 }
 
 /// Nodes of ours that jobs can still reach through a partition that holds others' nodes too.
-fn warn_of_others(crew: &Crew<'_>, seen: &Look) {
+fn warn_of_others(seen: &Look, named: bool) {
     let ours: BTreeSet<&String> = seen.partitions.iter().map(|partition| &partition.name).collect();
     let reached = |node: &&SlurmNode| node.partitions.iter().any(|partition| !ours.contains(partition));
     let nodes: Vec<&String> = seen.nodes.iter().filter(reached).map(|node| &node.name).collect();
-    if !nodes.is_empty() && crew.context.settings.clustermgtd.partitions.is_empty() {
+    if !nodes.is_empty() {
+        let why = if named { "is not among those that are looked after" } else { "holds nodes of no group too" };
         tracing::warn!(
             nodes = hostlist::compress_sorted(&nodes),
-            "a partition of theirs holds nodes of no group too and is not set INACTIVE: jobs may start them again; \
-             [clustermgtd] partitions names those that are to be stopped all the same"
+            "a partition of theirs {why} and stays as it is: jobs may start them again; name it in [clustermgtd] partitions to have it \
+             stopped"
         );
     }
 }
