@@ -1,6 +1,6 @@
 //! The whole file: a parsed document in, [`Settings`] out, every mistake noted. Here and in the modules for `[launch]`, for what
-//! is published, for the daemons and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says the same in
-//! tables, and a test compares the two.
+//! is published, for the daemons and for `[[group]]` are the keys, their defaults and their ranges; `docs/configuration.md` says
+//! the same in tables, and a test compares the two.
 //!
 //! Never looks at anything but the document.
 

@@ -81,8 +81,7 @@ fn start(args: &Args, env: Environment) -> Exit {
     };
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref());
-    let to_stdout = settings.parallelcluster.is_some() && settings.log.file.is_none();
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), to_stdout);
+    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
     let lock = owner.map_err(|error| (error, Exit::Config)).and_then(|()| only_one(&settings));
     let lock = match lock {
         Ok(lock) => lock,

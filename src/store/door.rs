@@ -123,6 +123,22 @@ impl Store {
         }
     }
 
+    /// Makes this clustermgtd the one that looks after the cluster until `until`, or keeps it so; `Some` = another machine's is, in words.
+    /// Where the mapping is this machine's own, the lock in the state folder has settled that.
+    pub(crate) fn lease(&self, now: Timestamp, until: Timestamp) -> Result<Option<String>, StoreError> {
+        match self {
+            Self::File(_) => Ok(None),
+            Self::DynamoDb(store) => store.lease(now, until),
+        }
+    }
+
+    /// Lets another machine's clustermgtd look after the cluster.
+    pub(crate) fn end_lease(&self) {
+        if let Self::DynamoDb(store) = self {
+            store.end_lease();
+        }
+    }
+
     /// The mapping and which launch records there are, for a dry run.
     pub(crate) fn peek(&self) -> Result<Peek, StoreError> {
         match self {

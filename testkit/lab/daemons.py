@@ -103,7 +103,7 @@ def dark():
         with Lab("daemons-dark", groups, sections=protect, suspend_time=600) as cluster:
             watch = cluster.watch
             cluster.start_daemon("clustermgtd")
-            good, _ = cluster.submit("c5", 1, "sleep 60")
+            good, _ = cluster.submit("c5", 1, "sleep 30")
             bad, _ = cluster.submit("dark", 2, "true")
             watch.wait("an address of dark-1", lambda seen: seen.nodes["dark-1"]["address"].startswith("127.20."), 60)
             if kill:
@@ -114,7 +114,7 @@ def dark():
             cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "c5"]), "partition c5, whose nodes boot, was set inactive")
             status = cluster.admin("fleet", "status")
             cluster.expect("PROTECTED" in status and "dark" in status and "slurm-ec2 fleet start" in status, f"`slurm-ec2 fleet status` says: {status}")
-            cluster.expect(watch.jobs.get(good) in ("RUNNING", "COMPLETED"), "the busy queue's job was ended")
+            cluster.expect(watch.jobs.get(good) in ("CONFIGURING", "RUNNING", "COMPLETED"), "the busy queue's job was ended")
             cluster.command(["scancel", bad])
             cluster.admin("fleet", "start", "--wait")
             cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "dark"]), "partition dark is not UP after a start")

@@ -17,6 +17,7 @@ import demo
 import failing_launch
 import node_boot
 import parallelcluster
+import parallelcluster_daemons
 import processes
 import requeue_now
 import shipped_conf
@@ -40,6 +41,7 @@ SCENARIOS = {
     "daemons-fleet": daemons.fleet,
     "parallelcluster": parallelcluster.scenario,
     "parallelcluster-failures": parallelcluster.failures,
+    "parallelcluster-daemons": parallelcluster_daemons.scenario,
 }
 
 

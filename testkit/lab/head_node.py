@@ -6,19 +6,18 @@ ask DynamoDB for their name.
 Never: writes below /opt or /etc, but for one file in /etc/sudoers.d (accounts.py).
 """
 
-import datetime
 import json
 import os
 import pwd
 import shutil
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from accounts import Accounts
 from cloud import INSTANCE_TYPE, REGION
+from heart import Heart
 from lab import PATH, Lab, LabError
 
 CLUSTER = "lab"
@@ -27,7 +26,7 @@ DOMAIN = f"{CLUSTER}.pcluster."
 HEAD_IP = "10.40.0.17"
 HEAD_NAME = "ip-10-40-0-17.eu-west-1.compute.internal"
 SLURM_USER = "slurm"
-HEARTBEAT = "clustermgtd_heartbeat"
+HEARTBEAT = ".slurm_plugin/clustermgtd_heartbeat"
 
 WRAPPER = """#!/bin/bash
 # slurmctld 22.05 starts it with descriptors 0 to 2 closed.
@@ -54,7 +53,9 @@ for _ in range(120):
     found = table.query(TableName="{table}", IndexName="InstanceId", KeyConditionExpression="InstanceId = :i",
                         ExpressionAttributeValues={{":i": {{"S": instance}}}})["Items"]
     if found:
-        os.execvp("slurmd", ["slurmd", "-D", "-f", "{conf}", "-N", found[0]["Id"]["S"]])
+        name = found[0]["Id"]["S"]
+        {on_boot}
+        os.execvp("slurmd", ["slurmd", "-D", "-f", "{conf}", "-N", name])
     time.sleep(0.25)
 sys.exit(f"no item names {{instance}}")
 """
@@ -111,13 +112,16 @@ class Resource:
 
 
 class HeadNode(Lab):
-    """`settings` are further lines of [slurm_resume]."""
+    """`settings` are further lines of [slurm_resume]. The package's clustermgtd is a heartbeat alone; without `heart` there is none.
 
-    def __init__(self, name, resources, settings="", **options):
+    `on_boot` is a statement of a compute node's boot that comes before its slurmd; `name` is the node."""
+
+    def __init__(self, name, resources, settings="", heart=True, on_boot="pass", **options):
         super().__init__(name, resources, user=SLURM_USER, resume_fail="slurm_suspend", **options)
         self.settings = settings
         self.accounts = Accounts(SLURM_USER)
-        self.heart = None
+        self.has_heart, self.on_boot = heart, on_boot
+        self.heart = self.admin_user = None
 
     def _require(self):
         super()._require()
@@ -144,13 +148,17 @@ class HeadNode(Lab):
             shutil.copy(self.programs_dir / name, folder / "bin" / name)
         self._write_slurm()
         programs = [folder / "bin" / name for name in ("slurm_resume", "slurm_suspend")]
-        admin = self.accounts.create(self.root, [self.root / "slurm/bin/scontrol"], programs)
+        admin = self.admin_user = self.accounts.create(self.root, [self.root / "slurm/bin/scontrol"], programs)
         for part in ("state", "ec2-log"):
             os.chown(self.root / part, admin.pw_uid, admin.pw_gid)
         self._write_tables()
         self._write_files()
-        self.heart = Heart(self.root / f"pcluster/{HEARTBEAT}", admin)
-        self.heart.start()
+        heartbeat = self.root / "pcluster" / HEARTBEAT
+        heartbeat.parent.mkdir()
+        os.chown(heartbeat.parent, admin.pw_uid, admin.pw_gid)
+        if self.has_heart:
+            self.heart = Heart(heartbeat, admin)
+            self.heart.start()
         share = self.root / "share"
         share.mkdir()
         os.chown(share, owner.pw_uid, admin.pw_gid)
@@ -162,7 +170,14 @@ class HeadNode(Lab):
             self._write_wrapper(name, owner)
         self.node_boot = self.root / "compute-node-boot"
         self.node_boot.write_text(
-            BOOT.format(python=sys.executable, endpoint=self.cloud.endpoint, region=REGION, table=TABLE, conf=self.conf),
+            BOOT.format(
+                python=sys.executable,
+                endpoint=self.cloud.endpoint,
+                region=REGION,
+                table=TABLE,
+                conf=self.conf,
+                on_boot=self.on_boot,
+            ),
             encoding="utf-8",
         )
         self.node_boot.chmod(0o755)
@@ -246,13 +261,17 @@ endpoint_url = {self.cloud.endpoint}
 request_bucket = false
 """
 
-    def _write_wrapper(self, name, owner):
-        environment = {
-            "CONFIG_FILE": self.root / f"pcluster/parallelcluster_{name}.conf",
-            "SLURM_BINARIES_DIR": self.root / "slurm/bin",
+    def environment(self, conf):
+        """What a program finds here by itself on a real head node: its file, Slurm, the role."""
+        return {
+            "CONFIG_FILE": str(self.root / "pcluster" / conf),
+            "SLURM_BINARIES_DIR": str(self.root / "slurm/bin"),
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_SECRET_ACCESS_KEY": "lab",
         }
+
+    def _write_wrapper(self, name, owner):
+        environment = self.environment(f"parallelcluster_{name}.conf")
         resumes = name == "slurm_resume"
         wrapper = self.root / "programs" / name
         wrapper.write_text(
@@ -290,32 +309,3 @@ request_bucket = false
         pages = self.route53.get_paginator("list_resource_record_sets").paginate(HostedZoneId=self.zone)
         sets = [record for page in pages for record in page["ResourceRecordSets"] if record["Type"] == "A"]
         return {record["Name"]: (record["TTL"], [value["Value"] for value in record["ResourceRecords"]]) for record in sets}
-
-
-class Heart:
-    """clustermgtd's heartbeat, written in place as it does."""
-
-    def __init__(self, path, admin):
-        self.path = Path(path)
-        self.admin = admin
-        self.enough = threading.Event()
-        self.thread = None
-
-    def start(self):
-        self.enough.clear()
-        self.beat(datetime.datetime.now(datetime.timezone.utc))
-        os.chown(self.path, self.admin.pw_uid, self.admin.pw_gid)
-        self.thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
-        self.thread.start()
-
-    def beat(self, moment):
-        self.path.write_text(moment.strftime("%Y-%m-%d %H:%M:%S.%f%z"), encoding="ascii")
-
-    def stop(self):
-        self.enough.set()
-        if self.thread:
-            self.thread.join()
-
-    def _run(self):
-        while not self.enough.wait(2):
-            self.beat(datetime.datetime.now(datetime.timezone.utc))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::computemgtd::Node;
+use crate::compute_node::Node;
 
 const DAEMONS: [&str; 3] = ["clustermgtd", "clusterstatusmgtd", "computemgtd"];
 

@@ -1,5 +1,5 @@
-//! The keys of `[slurm_resume]`, of which other sections have many too, of `[slurm_suspend]` and of our `[slurm_ec2]`: typed keys in, [`Settings`] out. Defaults are the package's
-//! (aws-facts B.3, B.4); what it has no key for stays as it comes.
+//! The keys of `[slurm_resume]`, of which other sections have many too, of `[slurm_suspend]` and of our `[slurm_ec2]`: typed keys in,
+//! [`Settings`] out. Defaults are the package's (aws-facts B.3, B.4); what it has no key for stays as it comes.
 
 use std::path::PathBuf;
 use std::time::Duration;

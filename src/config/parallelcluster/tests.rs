@@ -231,10 +231,7 @@ fn a_group_for_each_compute_resource() {
     assert_eq!(peel.overrides.len(), 3);
     assert_eq!(group(&settings, "apple-dy-peel-small-64"), &expected("apple", "peel-small", peel));
     // The block is in the launch template.
-    let block = Group {
-        capacity_reservation: Some("cr-0fee1900d00000042".into()),
-        ..expected("gpu", "block", template.clone())
-    };
+    let block = Group { capacity_reservation: Some("cr-0fee1900d00000042".into()), ..expected("gpu", "block", template.clone()) };
     assert_eq!(group(&settings, "gpu-st-block-4"), &block);
     let fleet = |capacity, types: &[&str], subnets: &[&str], strategy: &str| Recipe {
         api: Api::CreateFleet,

@@ -214,6 +214,104 @@ fn a_node_is_inactive_when_all_its_partitions_of_ours_are() {
     }
 }
 
+/// What slurmctld makes of an order, and what comes by itself with the next scan (slurm-facts D.3, E; docs/slurm-notes.md).
+fn told(text: &str, what: What) -> String {
+    let state = State::parse(text);
+    let is_busy = text.starts_with("ALLOCATED") || text.starts_with("MIXED") || state.has("COMPLETING");
+    let with = |flag: &str| if state.has(flag) { text.to_owned() } else { format!("{text}+{flag}") };
+    let rebased = |base: &str| text.find('+').map_or(base.to_owned(), |at| format!("{base}{}", &text[at..]));
+    match what {
+        What::Down => rebased("DOWN").replace("+COMPLETING", ""),
+        What::Force | What::PowerDown if state.is_powering_down() => text.to_owned(),
+        What::Force | What::PowerDown if state.is_down() || !(is_busy || state.is_powering_up()) => OFF_SOON.to_owned(),
+        // Its end is waited for, which nobody tells where the machine is gone.
+        What::Force | What::PowerDown => with("POWER_DOWN"),
+        What::Resume if state.is_powering_down() => OFF.to_owned(),
+        What::Resume if state.is_down() || state.has("DRAIN") => {
+            if state.is_powered_down() {
+                OFF.to_owned()
+            } else {
+                "IDLE+CLOUD".to_owned()
+            }
+        }
+        What::Resume | What::Reset => text.to_owned(),
+    }
+}
+
+const OFF: &str = "IDLE+CLOUD+POWERED_DOWN";
+const OFF_SOON: &str = "IDLE+CLOUD+POWERING_DOWN";
+
+fn scanned(text: &str) -> String {
+    let state = State::parse(text);
+    if state.is_down() && state.power_down_requested() && !state.is_powering_down() {
+        OFF_SOON.to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The state when nothing is ordered any more, or after so many rounds.
+fn in_the_end(text: &str, orders: impl Fn(&SlurmNode) -> Orders, suspend_timeout_ends: bool) -> String {
+    let mut text = text.to_owned();
+    let mut addr = "10.0.0.1".to_owned();
+    for _ in 0..8 {
+        let orders = orders(&SlurmNode { hostname: "c5-1".to_owned(), ..node("c5-1", &text, &addr, Some("stopping cluster")) });
+        if orders.is_settled() {
+            return text;
+        }
+        if !orders.down.is_empty() {
+            text = told(&told(&text, What::Down), What::PowerDown);
+        }
+        for (list, what) in [(&orders.force, What::Force), (&orders.power_down, What::PowerDown), (&orders.resume, What::Resume)]
+        {
+            if !list.is_empty() {
+                text = told(&text, what);
+            }
+        }
+        if !orders.reset.is_empty() || !orders.resume.is_empty() {
+            addr = "c5-1".to_owned();
+        }
+        text = scanned(&text);
+        if suspend_timeout_ends {
+            text = text.replace("POWERING_DOWN", "POWERED_DOWN");
+        }
+    }
+    format!("{text}, never settled")
+}
+
+/// Every state that the package knows of, and those in which a stop finds nodes that it has told already.
+fn all_states() -> Vec<String> {
+    let table = include_str!("../../../tests/data/parallelcluster/node-state-truth-table.csv");
+    let mut states: Vec<String> = table.lines().skip(1).filter_map(|line| Some(line.split(',').next()?.to_owned())).collect();
+    states.extend(["IDLE+CLOUD+COMPLETING+POWER_DOWN", "DOWN+CLOUD+POWER_DOWN+NOT_RESPONDING"].map(str::to_owned));
+    states.sort();
+    states.dedup();
+    assert!(states.len() > 25, "{states:?}");
+    states
+}
+
+#[test]
+fn z01_every_state_ends_off_when_the_fleet_stops() {
+    for state in all_states() {
+        let end = in_the_end(&state, |node| for_stop([node]), true);
+        let parsed = State::parse(&end);
+        assert!(parsed.is_powered_down() && !end.contains("never"), "{state}: {end}");
+    }
+}
+
+#[test]
+fn z02_every_state_without_an_instance_ends_fit_for_jobs_when_the_fleet_starts() {
+    for state in all_states() {
+        // SuspendTimeout is never over: nobody waits for it.
+        let end = in_the_end(&state, |node| for_start([Seen { node, is_backed: false }]), false);
+        let parsed = State::parse(&end);
+        // A request to power down besides does no harm (M05); a node that a person asked up is about to be so.
+        let is_off = end.starts_with("IDLE") && parsed.is_powered_down() && !parsed.has("DRAIN") && !parsed.has("NOT_RESPONDING");
+        let is_fit = is_off || parsed.has("POWER_UP") || crate::plan::reconcile::state::is_rebooting(&parsed);
+        assert!(is_fit && !end.contains("never"), "{state}: {end}");
+    }
+}
+
 /// What the nodes and instances of the fleet are, as far as starts and stops go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum World {

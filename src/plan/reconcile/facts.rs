@@ -50,11 +50,6 @@ impl<'a> Backing<'a> {
             Self::Nothing | Self::Claimed | Self::Missing => None,
         }
     }
-
-    /// Something is named and nothing usable is there.
-    pub(crate) fn is_invalid(&self) -> bool {
-        matches!(self, Self::Ended(_) | Self::Missing)
-    }
 }
 
 impl<'a> Facts<'a> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::facts::Backing;
-use super::{Draft, Facts, Level, Order, What};
+use super::{Draft, Facts, Level, Order, What, suspending};
 use crate::model::hostlist;
 use crate::model::node::Base;
 use crate::model::time::Timestamp;
@@ -96,31 +96,16 @@ fn is_bare(facts: &Facts<'_>) -> bool {
 
 /// Up without a job for SuspendTime and more, though it may be suspended (M28).
 fn is_idle_for_too_long(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
-    if facts.is_static || !is_idle(facts) || is_excluded(draft, facts) {
+    if facts.is_static || !is_idle(facts) {
         return false;
     }
-    let Some(limit) = suspend_time(draft, facts) else { return false };
+    let Some(limit) = suspending::limit(draft, facts) else { return false };
     busy_until(facts).is_some_and(|busy| draft.snapshot.now.since(busy) > limit + MARGIN)
 }
 
 fn is_idle(facts: &Facts<'_>) -> bool {
     let state = &facts.node.state;
     state.base == Base::Idle && facts.node.reservation.is_none() && !HELD.iter().any(|flag| state.has(flag))
-}
-
-/// SuspendExcNodes, SuspendExcParts and SuspendExcStates.
-fn is_excluded(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
-    let rules = &draft.policy.suspend;
-    rules.excluded_nodes.contains(facts.name)
-        || facts.node.partitions.iter().any(|partition| rules.excluded_partitions.contains(partition))
-        || rules.excluded_states.iter().any(|word| facts.node.state.has(&word.to_uppercase()))
-}
-
-/// The largest of its partitions' times, a partition without one of its own having the cluster's; `None` = never.
-fn suspend_time(draft: &Draft<'_>, facts: &Facts<'_>) -> Option<Duration> {
-    let rules = &draft.policy.suspend;
-    let times = facts.node.partitions.iter().map(|partition| rules.partitions.get(partition).copied().unwrap_or(rules.time));
-    times.reduce(|one, other| Some(one?.max(other?))).unwrap_or(rules.time)
 }
 
 /// When the node was last of use, as far as anybody knows; `None`: that is not known, and nothing is done on a guess.

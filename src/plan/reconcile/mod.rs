@@ -24,6 +24,7 @@ mod shortage;
 pub(crate) mod state;
 mod statics;
 mod stuck;
+mod suspending;
 mod sync;
 mod unhealthy;
 
@@ -234,11 +235,6 @@ impl<'a> Draft<'a> {
     pub(crate) fn stays(&self, instance: &str) -> bool {
         let is_mapped = || self.owners.get(instance).is_some_and(|owner| owner.is_mapped);
         self.snapshot.mapping.condemned.contains_key(instance) || (self.snapshot.strangers.contains(instance) && !is_mapped())
-    }
-
-    /// Does this instance go in this pass already?
-    pub(crate) fn is_terminated(&self, instance: &str) -> bool {
-        self.terminated.contains(instance)
     }
 
     /// The node's instance goes, if it may, and its entry is freed.

@@ -10,14 +10,13 @@ mod chance;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use proptest::prelude::proptest;
+use proptest::prelude::{ProptestConfig, proptest};
 
 use super::world::{Cluster, Machine, Node};
 use super::{Decision, Order, What, reconcile};
 use crate::model::cluster::PartitionState;
-use chance::{build, case, happen, well};
-
 use crate::model::fleet::FleetStatus;
+use chance::{build, case, happen, well};
 
 /// Passes after which nothing may be left to do, and those after them that show it: longer than every timeout of the rules together.
 const SETTLED: usize = 60;
@@ -25,7 +24,8 @@ const QUIET: usize = 30;
 /// Launches that a node may need to get there: one came too late for a ResumeTimeout, the next is there.
 const LAUNCHES: i32 = 2;
 
-/// The node is up, its slurmd answers from an instance that is really there and well, and mapping and Slurm agree on it.
+/// The node is up, its slurmd answers from an instance that is really there, and mapping and Slurm agree on it. Where a check of the
+/// instance fails it may be drained, no more.
 fn is_healthy(cluster: &Cluster, node: &Node) -> bool {
     let unwell = ["FAIL", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP"];
     let mapped = |id: &str| {
@@ -35,7 +35,7 @@ fn is_healthy(cluster: &Cluster, node: &Node) -> bool {
     };
     let is_well = |machine: &Machine| {
         let id = machine.instance.id.as_str();
-        machine.ailments.is_empty() && mapped(id) && !cluster.mapping.condemned.contains_key(id)
+        mapped(id) && !cluster.mapping.condemned.contains_key(id)
     };
     !node.is_odd()
         && !node.is_down()
@@ -86,7 +86,8 @@ fn pass(cluster: &mut Cluster, crash: Option<(usize, bool)>) -> Decision {
     // Read back as after a restart.
     let text = serde_json::to_string(&cluster.memory).expect("JSON");
     let again = reconcile(&snapshot, &serde_json::from_str(&text).expect("JSON"), &cluster.policy);
-    assert_eq!(format!("{decision:?}"), format!("{again:?}"), "P6");
+    assert!(decision.actions == again.actions && decision.memory == again.memory, "P6");
+    assert!(decision.notes == again.notes && decision.report == again.report, "P6");
     judge(cluster, &decision);
     let (most, remembers) = crash.unwrap_or((usize::MAX, true));
     cluster.carry_out(&decision, most, remembers);
@@ -112,7 +113,7 @@ fn check_end(cluster: &Cluster) {
             || (node.is_down() && !cluster.policy.upkeep.terminate_down_nodes)
             || (node.has("DRAIN") && !cluster.policy.upkeep.terminate_drain_nodes);
         let is_well = if node.has_job() && !is_stopped {
-            is_up || cluster.answering(name).is_some_and(|machine| !machine.ailments.is_empty())
+            is_up
         } else if is_kept {
             is_up && !node.has("DRAIN")
         } else {
@@ -162,6 +163,8 @@ fn settle(cluster: &mut Cluster) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
     #[test]
     fn p1_p2_p4_p5_p6(case in case()) {
         let mut cluster = build(&case);

@@ -180,9 +180,9 @@ fn protect_fleet(draft: &mut Draft<'_>, why: &str) {
 /// The one line that says what happened, why, and how it ends (M24).
 fn told(draft: &Draft<'_>, queue: &str, why: &str) -> String {
     let last: Vec<String> =
-        last_failures(&draft.memory, queue).iter().map(|it| format!("{} at {}: {}", it.node, it.at, it.why)).collect();
+        last_failures(&draft.memory, queue).iter().map(|it| format!("{} at {} ({})", it.node, it.at, it.why)).collect();
     let command = way_out(draft.policy, &draft.snapshot.mapping.cluster);
-    format!("queue {queue} is set inactive: {why}; last failures: {}; when the cause is repaired: {command}", last.join(" · "))
+    format!("queue {queue} is set inactive: {why}; last failures: {}; when the cause is repaired: {command}", last.join(", "))
 }
 
 /// The command that ends protected mode.

@@ -1,10 +1,10 @@
-//! Predicates of a node: what its state means for us (aws-facts D.2). Proved by the 90 rows of `node-state-truth-table.csv` in
-//! `tests_state.rs`.
+//! Predicates of a node: what its state means for us (aws-facts D.2). `tests_state.rs` proves them by the 90 rows of
+//! `node-state-truth-table.csv`, those columns that are put together of several included.
 //!
 //! Each asks for the flags that it needs and the flags that forbid it, never for an exact set: PLANNED, RESERVED, MAINTENANCE and words
 //! of newer Slurm versions break nothing.
 
-use super::facts::{Backing, Facts};
+use super::facts::Facts;
 use crate::model::node::{Base, State};
 use crate::model::policy::Upkeep;
 
@@ -33,11 +33,6 @@ pub(crate) fn is_off(state: &State) -> bool {
 /// SuspendProgram was called for it. POWER_DOWN alone is a request, and a job may still run (M06).
 pub(crate) fn is_powering_down(state: &State) -> bool {
     state.is_powering_down() && !state.is_powering_up()
-}
-
-/// Slurm may start jobs on it, at once or after a boot.
-pub(crate) fn is_up(state: &State) -> bool {
-    !state.has("DRAIN") && !is_down(state) && !state.is_powering_down()
 }
 
 /// A job or its end is on it, whether its node is up or not.
@@ -93,38 +88,9 @@ pub(crate) fn is_state_healthy(state: &State, upkeep: &Upkeep, is_replacing: boo
 }
 
 impl Facts<'_> {
-    /// What is named behind the node is there, or may still come.
-    pub(crate) fn is_backing_valid(&self) -> bool {
-        !self.is_gone
-    }
-
-    pub(crate) fn is_dynamic_healthy(&self, upkeep: &Upkeep) -> bool {
-        self.is_backing_valid() && is_state_healthy(&self.node.state, upkeep, false)
-    }
-
-    /// A static node must have an address besides: Slurm resets it when the node goes.
-    pub(crate) fn is_static_healthy(&self, upkeep: &Upkeep, is_replacing: bool) -> bool {
-        self.has_address() && self.is_backing_valid() && is_state_healthy(&self.node.state, upkeep, is_replacing)
-    }
-
-    /// A dynamic node failed to boot: what was to come up is gone, ResumeTimeout has passed, or it registered as something else.
-    pub(crate) fn has_boot_failed(&self) -> bool {
-        let state = &self.node.state;
-        let waits = state.is_powering_up() && (has_job(state) || state.base == Base::Idle);
-        (waits && !self.is_backing_valid())
-            || (is_resume_timeout(state) && self.backing != Backing::Nothing)
-            || is_invalid_registration(state)
-    }
-
     /// In an inactive partition something of the node is to be cleared away; of a static one only its address.
     pub(crate) fn needs_reset_when_inactive(&self) -> bool {
         let state = &self.node.state;
         self.has_address() || (!self.is_static && !is_off(state) && !state.is_powering_down() && !is_down(state))
-    }
-
-    /// Its instance is to go: off or on its way there, with an address still set.
-    pub(crate) fn is_powering_down_with_address(&self) -> bool {
-        let state = &self.node.state;
-        self.has_address() && (is_off(state) || state.is_powering_down())
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::memory::Replacement;
 use super::reasons::MAINTENANCE;
-use super::{Action, Draft, Facts, Level, Order, What, blocks, protected, shortage, state};
+use super::{Action, Draft, Facts, Level, Order, What, blocks, protected, shortage, state, suspending};
 use crate::model::hostlist;
 use crate::model::time::Timestamp;
 use verdict::{Cause, Verdict};
@@ -27,8 +27,18 @@ const REGISTERED: &str = "static, registered";
 const PASSES_TO_LEAVE: u32 = 3;
 const LEAVING: &str = "static, power-down asked for";
 
-/// Nodes that are replaced alike in this pass, for the log: cause, state, and whether within their time to come up.
-type Told = BTreeMap<(String, String, bool), Vec<String>>;
+/// Nodes that are replaced alike in this pass, for the log.
+type Told = BTreeMap<Alike, Vec<String>>;
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    why: String,
+    state: String,
+    /// Within their time to come up.
+    within: bool,
+    /// They are off, and slurmctld may well have done that: it would do so for ever.
+    suspended: bool,
+}
 
 pub(super) fn statics(draft: &mut Draft<'_>) {
     forget(draft);
@@ -169,7 +179,9 @@ fn keep_for_the_log(draft: &Draft<'_>, facts: &Facts<'_>, cause: &Cause, told: &
     }
     let since = before.as_ref().map(|before| facts.launched().unwrap_or(before.asked));
     let within = since.is_some_and(|at| draft.snapshot.now.since(at) < draft.policy.upkeep.replacement_timeout);
-    told.entry((why, facts.node.state.to_string(), within)).or_default().push(facts.name.to_owned());
+    let suspended = state::is_off(&facts.node.state) && suspending::limit(draft, facts).is_some();
+    let alike = Alike { why, state: facts.node.state.to_string(), within, suspended };
+    told.entry(alike).or_default().push(facts.name.to_owned());
 }
 
 /// Names, full state, and whether within the time that a new instance gets (M12); one line for nodes that are alike.
@@ -178,13 +190,17 @@ fn tell(draft: &mut Draft<'_>, up: &[&str], told: Told) {
         draft.note(Level::Info, format!("static nodes up again: {}", hostlist::compress_sorted(up)));
     }
     let limit = humantime::format_duration(draft.policy.upkeep.replacement_timeout);
-    for ((why, state, within), nodes) in told {
+    for (Alike { why, state, within, suspended }, nodes) in told {
         let nodes = hostlist::compress_sorted(&nodes);
         let grace = if within { "within" } else { "outside" };
-        draft
-            .note(Level::Warn, format!("static nodes replaced: {nodes} in state {state}, {grace} the {limit} to come up: {why}"));
+        let advice = if suspended { SUSPENDED } else { "" };
+        let text = format!("static nodes replaced: {nodes} in state {state}, {grace} the {limit} to come up: {why}{advice}");
+        draft.note(Level::Warn, text);
     }
 }
+
+/// What to do about nodes that slurmctld powers down.
+const SUSPENDED: &str = "; SuspendExcNodes of slurm.conf does not name them, so slurmctld powers them down when they are idle";
 
 #[cfg(test)]
 mod tests;

@@ -46,9 +46,11 @@ fn an_orphan_that_was_needed_meanwhile_begins_anew() {
     assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 1));
 }
 
+type Change = fn(&mut World);
+
 #[test]
 fn whatever_still_names_an_instance_keeps_it() {
-    let keeps: [(&str, fn(&mut World)); 8] = [
+    let keeps: [(&str, Change); 8] = [
         ("an entry", |world| {
             world.entry(NODE, Some("i-1"), LONG);
         }),
@@ -143,11 +145,11 @@ fn m01_off_and_not_responding_is_powered_down_once() {
     world.node(NODE, SILENT);
     assert_eq!(world.pass_lines(), [""; 0], "so it is for a moment after each power-down");
     let expected = format!("power_down_force {NODE} reason \"Powered down and not responding: powered down again\"");
-    assert_eq!(world.pass_lines(), [expected.clone()]);
+    assert_eq!(world.pass_lines(), std::slice::from_ref(&expected));
     for _ in 3..32 {
         assert_eq!(world.pass_lines(), [""; 0], "once");
     }
-    assert_eq!(world.pass_lines(), [expected.clone()], "half an hour later the first must have come to nothing");
+    assert_eq!(world.pass_lines(), std::slice::from_ref(&expected), "half an hour later the first must have come to nothing");
     // The same again after it had been well is a new case.
     world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").pass();
     world.state(NODE, SILENT);

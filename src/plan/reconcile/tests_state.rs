@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::state;
-use super::test_support::World;
-use super::{Draft, Facts};
-use crate::model::instance::InstanceState;
-use crate::model::node::State;
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+use super::facts::Backing;
+use super::test_support::World;
+use super::{Draft, Facts, state};
+use crate::model::instance::InstanceState;
+use crate::model::node::{Base, State};
+use crate::model::policy::Upkeep;
 
 const TABLE: &str = include_str!("../../../tests/data/parallelcluster/node-state-truth-table.csv");
 
@@ -69,6 +71,36 @@ fn name(is_static: bool, number: usize) -> String {
     format!("q1-{}-c{number}-1", if is_static { "st" } else { "dy" })
 }
 
+/// The package's predicates that no rule asks as a whole: of those that the rules do ask.
+impl Facts<'_> {
+    fn is_dynamic_healthy(&self, upkeep: &Upkeep) -> bool {
+        !self.is_gone && state::is_state_healthy(&self.node.state, upkeep, false)
+    }
+
+    /// A static node must have an address besides.
+    fn is_static_healthy(&self, upkeep: &Upkeep) -> bool {
+        self.has_address() && self.is_dynamic_healthy(upkeep)
+    }
+
+    fn has_boot_failed(&self) -> bool {
+        let state = &self.node.state;
+        let waits = state.is_powering_up() && (state::has_job(state) || state.base == Base::Idle);
+        (waits && self.is_gone)
+            || (state::is_resume_timeout(state) && self.backing != Backing::Nothing)
+            || state::is_invalid_registration(state)
+    }
+
+    fn is_powering_down_with_address(&self) -> bool {
+        let state = &self.node.state;
+        self.has_address() && (state::is_off(state) || state::is_powering_down(state))
+    }
+
+    fn is_up(&self) -> bool {
+        let state = &self.node.state;
+        !state.has("DRAIN") && !state::is_down(state) && !state.is_powering_down()
+    }
+}
+
 #[test]
 fn m05_m07_dynamic_healthy_as_the_package_has_it() {
     let upkeep = World::new().policy.upkeep;
@@ -76,9 +108,18 @@ fn m05_m07_dynamic_healthy_as_the_package_has_it() {
 }
 
 #[test]
+fn a_static_node_that_is_being_replaced_may_be_down_or_drained() {
+    let upkeep = World::new().policy.upkeep;
+    for text in ["DOWN+CLOUD", "IDLE+CLOUD+DRAIN"] {
+        let state = State::parse(text);
+        assert!(state::is_state_healthy(&state, &upkeep, true) && !state::is_state_healthy(&state, &upkeep, false), "{text}");
+    }
+}
+
+#[test]
 fn static_healthy_as_the_package_has_it() {
     let upkeep = World::new().policy.upkeep;
-    check("static_healthy_not_in_replacement", true, |facts| facts.is_static_healthy(&upkeep, false), &[]);
+    check("static_healthy_not_in_replacement", true, |facts| facts.is_static_healthy(&upkeep), &[]);
 }
 
 #[test]
@@ -104,7 +145,7 @@ fn m06_powering_down_with_address_as_the_package_has_it() {
 
 #[test]
 fn up_as_the_package_has_it() {
-    check("is_up", false, |facts| state::is_up(&facts.node.state), &[]);
+    check("is_up", false, |facts| facts.is_up(), &[]);
 }
 
 #[test]
@@ -125,7 +166,7 @@ fn running_jobs_as_the_package_has_them() {
 }
 
 /// What each predicate says of a state.
-fn all(text: &str) -> [bool; 9] {
+fn all(text: &str) -> [bool; 8] {
     let state = State::parse(text);
     [
         state::is_rebooting(&state),
@@ -133,7 +174,6 @@ fn all(text: &str) -> [bool; 9] {
         state::is_drained(&state),
         state::is_off(&state),
         state::is_powering_down(&state),
-        state::is_up(&state),
         state::runs_job(&state),
         state::is_resume_timeout(&state),
         state::is_invalid_registration(&state),
@@ -167,6 +207,27 @@ fn m05_a_request_beside_the_state_is_seen_as_what_it_is() {
     assert!(state::is_down(&of("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN+NOT_RESPONDING")));
     assert!(!state::is_resume_timeout(&of("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN")), "it is on its way back");
     assert!(!state::is_off(&of("IDLE+CLOUD+POWER_UP+POWERED_DOWN")), "it is about to be called for");
+}
+
+#[test]
+fn m04_m05_m07_what_the_whole_decision_does_in_these_states() {
+    let node = "q1-dy-c1-1";
+    for (state, is_taken_down) in [
+        ("IDLE+CLOUD+DRAIN+COMPLETING", false),
+        ("MIXED+CLOUD+DRAIN+COMPLETING", false),
+        ("IDLE+CLOUD+DRAIN", true),
+        ("IDLE+CLOUD+DRAIN+SOMENEWFLAG", true),
+        ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING", true),
+        ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING+SOMENEWFLAG", true),
+        ("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN+NOT_RESPONDING", true),
+        ("IDLE+CLOUD+PLANNED", false),
+    ] {
+        let mut world = World::new();
+        world.up(node, state, "i-1");
+        let all = world.pass_lines();
+        let ends = ["terminate i-1 of q1-dy-c1-1", "reset-address q1-dy-c1-1"].iter().all(|line| all.iter().any(|it| it == line));
+        assert_eq!((ends, all.is_empty()), (is_taken_down, !is_taken_down), "{state}: {all:?}");
+    }
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn closed(path: &Path, user: &User) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
     let looked = folder.clone();
     // Left behind where it hangs.
-    thread::spawn(move || sender.send(fs::metadata(looked)));
+    thread::spawn(move || drop(sender.send(fs::metadata(looked))));
     match receiver.recv_timeout(FOLDER_WAIT) {
         Err(_) => Some(format!("{} does not answer within {} s", folder.display(), FOLDER_WAIT.as_secs())),
         Ok(Err(error)) => Some(format!("{}: {error}", folder.display())),

@@ -3,6 +3,7 @@
 mod check;
 mod daemons;
 mod fleet;
+mod fleet_report;
 mod import;
 mod machine;
 mod node_name;

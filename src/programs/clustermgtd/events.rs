@@ -26,8 +26,9 @@ fn of(report: &Report) -> Pass<'_> {
         invalid_backing: &report.invalid_backing,
         not_responding: &report.not_responding,
         boot_failures: Some(&report.boot_failures),
-        idle: report.idle.each_ref().map(|idle| {
-            idle.as_ref().map(|idle| IdleNode { name: &idle.node, seconds: idle.seconds, count: idle.count })
-        }),
+        idle: report
+            .idle
+            .each_ref()
+            .map(|idle| idle.as_ref().map(|idle| IdleNode { name: &idle.node, seconds: idle.seconds, count: idle.count })),
     }
 }

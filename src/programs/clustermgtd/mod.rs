@@ -11,6 +11,8 @@ mod events;
 mod freeing;
 mod heartbeat;
 mod launches;
+mod news;
+mod orders;
 mod passes;
 mod perform;
 pub(super) mod policy;
@@ -41,6 +43,7 @@ use super::{begin, startup, systemd};
 use crate::config::settings::Settings;
 use crate::config::source::{self, Place};
 use crate::error::chain;
+use crate::plan::reconcile::Memory;
 use crate::slurm::conf::{self, SlurmConf};
 use crate::store::daemon_lock;
 use crate::store::daemon_memory::DaemonMemory;
@@ -55,9 +58,9 @@ pub(super) const PROGRAM: &str = "clustermgtd";
 /// How long the passes may take to end after a SIGTERM; then the daemon ends without them.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// Without a step of the passes for so long something hangs, and the watchdog is not told any more that the daemon works. Every single
-/// step is bounded, the longest by the two minutes of a list of all instances.
-const STEP_LIMIT: Duration = Duration::from_mins(4);
+/// Without a step of the passes for so long something hangs, and the watchdog is not told any more that the daemon works: a whole pass may
+/// take five minutes.
+const STEP_LIMIT: Duration = Duration::from_mins(6);
 
 /// Keep the cloud and the scheduler in agreement (a daemon)
 #[derive(Debug, Parser)]
@@ -263,7 +266,7 @@ async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, (St
     let Beginning { settings, place, env, conf_path, conf, watch, store, lock } = beginning;
     let config = |error: String| (error, Exit::Config);
     let memory_file = DaemonMemory::in_folder(store.dir(), lock);
-    let memory = memory_file.load().map_err(|error| config(chain(&error)))?;
+    let memory: Memory = memory_file.load().map_err(|error| config(chain(&error)))?;
     let heart = Heart::start(Rhythm::of(&settings)).map_err(|error| config(format!("no thread for the heartbeat: {error}")))?;
     let fleet = FleetStatusStore::open(&settings).await.map_err(|error| config(chain(&error)))?;
     let begun = begin::now();
@@ -281,9 +284,11 @@ async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, (St
         conf,
         watch,
         memory_file,
+        saved: memory.clone(),
         memory,
         heart,
         stubborn: std::collections::BTreeMap::new(),
         last: Last::default(),
+        news: news::News::default(),
     })
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::console::Consoles;
-use super::heartbeat::{Heart, Rhythm};
+use super::events;
+use super::heartbeat::Heart;
 use super::launches::Launches;
+use super::news::News;
 use super::perform::{Performed, Scene, perform};
-use super::reload::{self, Watch};
+use super::reload::Watch;
 use super::shared::Shared;
 use super::snapshot::{Eyes, Incomplete, Seen};
-use super::status::{self, Actions, Ended};
-use super::{PROGRAM, doors, events};
+use super::status::{self, Actions, Ended, Outcome};
 use crate::clock;
 use crate::config::source::Place;
 use crate::error::chain;
@@ -26,7 +27,6 @@ use crate::programs::begin;
 use crate::programs::context::Context;
 use crate::programs::startup::Limits;
 use crate::programs::suspend;
-use crate::programs::systemd;
 use crate::slurm::conf::SlurmConf;
 use crate::store::daemon_lock;
 use crate::store::daemon_memory::DaemonMemory;
@@ -44,14 +44,11 @@ const BREATH: Duration = Duration::from_secs(10);
 /// A condemned instance that EC2 would not terminate is tried again after so many passes.
 const STUBBORN: u32 = 10;
 
-/// Without news the log says so often that the daemon is there.
-const SIGN_OF_LIFE: Duration = Duration::from_hours(1);
-
 /// What a pass came to.
 enum Pass {
     Done(Box<Done>),
     /// Nothing was to be done, and why.
-    Resting(FleetStatus, String),
+    Resting(Option<FleetStatus>, String),
 }
 
 struct Done {
@@ -73,20 +70,21 @@ pub(super) struct Passes {
     pub(super) watch: Watch,
     pub(super) memory_file: DaemonMemory,
     pub(super) memory: Memory,
+    /// What of it is on disk.
+    pub(super) saved: Memory,
     pub(super) heart: Heart,
     pub(super) launches: Launches,
     pub(super) consoles: Consoles,
     /// Condemned instances that EC2 refused to terminate, and the passes to wait until the next try.
     pub(super) stubborn: BTreeMap<String, u32>,
     pub(super) last: Last,
+    pub(super) news: News,
 }
 
-/// What was last told, so that only news are.
+/// What was seen last.
 #[derive(Default)]
 pub(super) struct Last {
-    line: String,
-    at: Option<Instant>,
-    problem: Option<String>,
+    /// Of the last pass that was complete.
     report: Report,
     /// What ends protected mode.
     command: String,
@@ -132,11 +130,11 @@ impl Passes {
 
     async fn pass(&mut self) -> Result<Pass, Incomplete> {
         if self.context.settings.clustermgtd.upkeep.disabled {
-            return Ok(Pass::Resting(FleetStatus::Unknown, "all cluster management is switched off".to_owned()));
+            return Ok(Pass::Resting(None, "all cluster management is switched off".to_owned()));
         }
         let fleet = self.status().await?;
         if !is_ours_to_act(fleet) {
-            return Ok(Pass::Resting(fleet, format!("the fleet is {fleet}")));
+            return Ok(Pass::Resting(Some(fleet), format!("the fleet is {fleet}")));
         }
         let rebuilt = self.finish_interrupted().await?;
         // Before the look: what ends after it is seen in the next pass.
@@ -154,12 +152,12 @@ impl Passes {
         // From here on nobody starts or stops the fleet.
         let _fleet = match daemon_lock::fleet(self.context.store.dir(), Duration::ZERO) {
             Ok(lock) => lock,
-            Err(error) if error.is_temporary() => return Ok(Pass::Resting(fleet, chain(&error))),
+            Err(error) if error.is_temporary() => return Ok(Pass::Resting(Some(fleet), chain(&error))),
             Err(error) => return Err(error.into()),
         };
         let now = self.status().await?;
         if now != fleet {
-            return Ok(Pass::Resting(now, format!("the fleet has just become {now}")));
+            return Ok(Pass::Resting(Some(now), format!("the fleet has just become {now}")));
         }
         self.note_answers(&seen, &under_way);
         Ok(Pass::Done(Box::new(self.act(seen).await)))
@@ -224,114 +222,41 @@ impl Passes {
         }
     }
 
-    fn save(&self) {
-        if let Err(error) = self.memory_file.save(&self.memory) {
-            tracing::error!("what this daemon remembers cannot be kept over a restart: {}", chain(&error));
+    fn save(&mut self) {
+        if self.memory == self.saved {
+            return;
+        }
+        match self.memory_file.save(&self.memory) {
+            Ok(()) => self.saved.clone_from(&self.memory),
+            Err(error) => tracing::error!("what this daemon remembers cannot be kept over a restart: {}", chain(&error)),
         }
     }
 
+    /// The truth about the pass: log, systemd, status file, events.
     fn report(&mut self, began: Timestamp, begun_at: Instant, pass: Result<Pass, Incomplete>) {
         let mut actions = Actions::default();
-        let (result, fleet, problem) = match pass {
+        let (outcome, fleet, problem) = match pass {
             Ok(Pass::Done(done)) => {
                 let Done { fleet, report, performed, launching } = *done;
                 actions = Actions { done: performed.done, left: performed.left, launching };
                 self.last.report = report;
-                (status::Result::Complete, Some(fleet), performed.trouble)
+                (Outcome::Complete, Some(fleet), performed.trouble)
             }
-            Ok(Pass::Resting(fleet, why)) => (status::Result::Resting, Some(fleet), Some(why)),
-            Err(Incomplete(what)) => (status::Result::Incomplete, None, Some(what)),
+            Ok(Pass::Resting(fleet, why)) => (Outcome::Resting, fleet, Some(why)),
+            Err(Incomplete(what)) => (Outcome::Incomplete, None, Some(what)),
         };
-        self.log(result, fleet, problem.as_deref(), actions, begun_at);
+        let (ended, problem, report) = (clock::now(), problem.as_deref(), &self.last.report);
+        let ended = Ended { began, ended, outcome, problem, fleet, report, actions };
+        self.news.tell(&ended, begun_at.elapsed());
         let settings = &self.context.settings;
-        let ended =
-            Ended { began, ended: clock::now(), result, problem: problem.as_deref(), fleet, report: &self.last.report, actions };
         let threshold = settings.clustermgtd.upkeep.protected_count;
-        let written = status::write(self.context.store.dir(), &settings.cluster, &ended, &self.memory, threshold, &self.last.command);
-        if let Err(error) = written {
+        let dir = self.context.store.dir();
+        if let Err(error) = status::write(dir, &settings.cluster, &ended, &self.memory, threshold, &self.last.command) {
             tracing::warn!("the status file cannot be written: {error}");
         }
-        let seen = (result == status::Result::Complete).then_some(&self.last.report);
-        if let Err(error) = events::write(settings, seen) {
+        if let Err(error) = events::write(settings, (outcome == Outcome::Complete).then_some(report)) {
             tracing::warn!("events cannot be written: {error}");
         }
-    }
-
-    /// At most one line, and only where there is news (M29).
-    fn log(
-        &mut self,
-        result: status::Result,
-        fleet: Option<FleetStatus>,
-        problem: Option<&str>,
-        actions: Actions,
-        begun_at: Instant,
-    ) {
-        let ms = u64::try_from(begun_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if result == status::Result::Incomplete {
-            let what = problem.unwrap_or("something is missing");
-            tracing::error!(ms, "this pass saw not everything, nothing was done: {what}");
-            systemd::status(&format!("incomplete pass: {what}"));
-            self.last.problem = Some(what.to_owned());
-            self.last.line.clear();
-            return;
-        }
-        let counts: Vec<String> = self.last.report.states.iter().map(|(state, count)| format!("{state} {count}")).collect();
-        let line = match result {
-            status::Result::Resting => format!("resting: {}", problem.unwrap_or_default()),
-            _ => format!(
-                "fleet {}, nodes: {}; instances: {}",
-                fleet.map_or("?", FleetStatus::as_str),
-                counts.join(", "),
-                self.last.report.instances
-            ),
-        };
-        systemd::status(&line);
-        let recovered = self.last.problem.take().is_some();
-        let acted = actions != Actions::default();
-        let silent_for_long = self.last.at.is_none_or(|at| at.elapsed() >= SIGN_OF_LIFE);
-        if acted || recovered || silent_for_long || line != self.last.line {
-            tracing::info!(done = actions.done, left = actions.left, launching = actions.launching, ms, "pass: {line}");
-            self.last.at = Some(Instant::now());
-        } else {
-            tracing::debug!(ms, "pass: {line}");
-        }
-        self.last.line = line;
-    }
-
-    /// Reads the configuration anew if it has changed, or if somebody asked for it.
-    async fn reload(&mut self, asked: bool) {
-        if !asked && !self.watch.has_changed() {
-            return;
-        }
-        // Taken first: a change while the files are read is seen in the next pass.
-        let watch = self.watch.renewed();
-        match self.read_again().await {
-            Ok(()) => tracing::info!("configuration read again"),
-            Err(error) => {
-                self.watch = watch;
-                tracing::error!("the old configuration stays in force: {error}");
-            }
-        }
-        self.shared.step();
-    }
-
-    async fn read_again(&mut self) -> Result<(), String> {
-        let settings = reload::read(PROGRAM, &self.place)?;
-        if let Some(what) = reload::needs_restart(&self.context.settings, &settings) {
-            return Err(format!("{what} needs a restart"));
-        }
-        let conf_path = self.env.slurm_conf.clone().unwrap_or_else(|| settings.slurm.conf.clone());
-        let watch = Watch::of_all(&settings, &conf_path, self.conf.as_ref());
-        let conf = reload::read_conf(&conf_path)?;
-        let watch = if watch.has_changed() { watch } else { Watch::of_all(&settings, &conf_path, Some(&conf)) };
-        let limits = self.context.limits.clone();
-        let rhythm = Rhythm::of(&settings);
-        let fleet = FleetStatusStore::open(&settings).await.map_err(|error| chain(&error))?;
-        let context = doors::open(settings, &self.env, limits, begin::now()).await?;
-        context.settings.warnings.iter().for_each(|warning| tracing::warn!("configuration: {warning}"));
-        (self.context, self.fleet, self.conf, self.conf_path, self.watch) = (context, fleet, Some(conf), conf_path, watch);
-        self.heart.set(rhythm);
-        Ok(())
     }
 }
 

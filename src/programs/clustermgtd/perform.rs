@@ -5,20 +5,17 @@
 //! left to the next pass (`recheck.rs`, and under the mapping's lock `freeing.rs`). A node whose first update slurmctld did not take is
 //! left alone for the rest of the pass.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::shared::Shared;
 use super::{freeing, recheck};
 use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
-use crate::model::node::SlurmNode;
 use crate::plan::reconcile::{Action, Order, ReservationOrder, Snapshot, What};
 use crate::programs::context::Context;
-use crate::programs::{beside, release, suspend, telling};
+use crate::programs::{release, telling};
 use crate::slurm::partitions::PartitionChange;
-use crate::slurm::scontrol::Applied;
-use crate::slurm::update;
 use crate::store::fleet_status::FleetStatusStore;
 
 /// What the actions stand on.
@@ -74,26 +71,19 @@ pub(super) async fn perform(scene: &Scene<'_>, actions: &[Action]) -> Performed 
     acting.performed
 }
 
-struct Acting<'a> {
-    scene: &'a Scene<'a>,
-    actions: &'a [Action],
+/// A pass' actions on their way.
+pub(super) struct Acting<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) actions: &'a [Action],
     /// Nodes that are left alone from here on.
-    left: BTreeSet<String>,
+    pub(super) left: BTreeSet<String>,
     /// Instances that stand behind something after all.
     spared: BTreeSet<String>,
     performed: Performed,
 }
 
-/// Nodes that get the same update for the same reason.
-struct Batch<'a> {
-    order: Order,
-    reason: Option<&'a str>,
-    /// With why.
-    nodes: BTreeMap<&'a str, &'a str>,
-}
-
 impl<'a> Acting<'a> {
-    fn context(&self) -> &'a Context {
+    pub(super) fn context(&self) -> &'a Context {
         self.scene.context
     }
 
@@ -109,7 +99,7 @@ impl<'a> Acting<'a> {
     }
 
     /// Takes the log line of what was done: one for each kind and why, whatever the number of nodes (M23).
-    fn done(&mut self, what: &str, done: &[(&str, &str)]) {
+    pub(super) fn done(&mut self, what: &str, done: &[(&str, &str)]) {
         self.performed.done += done.len();
         let mut by_why: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, why) in done {
@@ -120,7 +110,7 @@ impl<'a> Acting<'a> {
         }
     }
 
-    fn failed(&mut self, what: &str, names: &[&str], error: &str) {
+    pub(super) fn failed(&mut self, what: &str, names: &[&str], error: &str) {
         self.performed.left += names.len();
         self.performed.trouble = Some(format!("{what}: {error}"));
         tracing::error!(names = shown(names), count = names.len(), "not done, {what}: {error}");
@@ -148,80 +138,6 @@ impl<'a> Acting<'a> {
             }
             self.scene.shared.step();
         }
-    }
-
-    /// The updates of these kinds, in this order.
-    async fn nodes(&mut self, orders: &[Order]) {
-        for order in orders {
-            for batch in self.batches(*order) {
-                self.update(batch).await;
-                self.scene.shared.step();
-            }
-        }
-    }
-
-    fn batches(&self, wanted: Order) -> Vec<Batch<'a>> {
-        let mut batches: BTreeMap<Option<&'a str>, BTreeMap<&'a str, &'a str>> = BTreeMap::new();
-        for action in self.actions {
-            let What::Node { node, order, reason } = &action.what else { continue };
-            if *order == wanted && !self.left.contains(node) {
-                batches.entry(reason.as_deref()).or_default().insert(node, &action.why);
-            }
-        }
-        batches.into_iter().map(|(reason, nodes)| Batch { order: wanted, reason, nodes }).collect()
-    }
-
-    async fn update(&mut self, batch: Batch<'a>) {
-        let nodes: Vec<String> = batch.nodes.keys().map(|node| (*node).to_owned()).collect();
-        let per_call = self.context().settings.slurm.nodes_per_call;
-        let reason = batch.reason.unwrap_or_default();
-        if matches!(batch.order, Order::Down | Order::PowerDownForce) {
-            self.dummy_addresses(&nodes).await;
-        }
-        let calls = match batch.order {
-            Order::Down => update::down_args(&nodes, reason, None, per_call),
-            Order::Drain => update::drain_args(&nodes, reason, per_call),
-            Order::PowerDownForce => update::power_down_force_at_once_args(&nodes, reason, per_call),
-            Order::PowerDown => update::power_down_args(&nodes, batch.reason, per_call),
-            Order::Resume => update::resume_args(&nodes, per_call),
-            Order::ResetAddress => update::own_address_args(&nodes, per_call),
-        };
-        let applied = self.context().apply(calls).await;
-        self.settle(&batch, applied);
-    }
-
-    /// On old versions slurmctld stands still for each node of a job that it requeues while the node's address cannot be resolved
-    /// (slurm-facts I).
-    async fn dummy_addresses(&self, nodes: &[String]) {
-        let version = telling::version(self.context()).await;
-        let needs =
-            |node: &&String| self.scene.snapshot.nodes.get(*node).is_some_and(|member| waits_without_address(&member.slurm));
-        let nodes: Vec<String> = nodes.iter().filter(needs).cloned().collect();
-        let calls = update::dummy_address_args(&nodes, &version, self.context().settings.slurm.nodes_per_call);
-        if !calls.is_empty() {
-            self.context().apply(calls).await;
-        }
-    }
-
-    fn settle(&mut self, batch: &Batch<'a>, applied: Applied) {
-        let what = done_to_nodes(batch.order);
-        let taken: HashSet<&str> = applied.done.iter().map(String::as_str).collect();
-        let done: Vec<(&str, &str)> =
-            batch.nodes.iter().filter(|(node, _)| taken.contains(*node)).map(|(node, why)| (*node, *why)).collect();
-        self.done(what, &done);
-        if !applied.unknown.is_empty() {
-            let names: Vec<&str> = applied.unknown.iter().map(String::as_str).collect();
-            self.failed(what, &names, &telling::why(&applied));
-        }
-        let mut by_text: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (node, text) in &applied.refused {
-            by_text.entry(text).or_default().push(node);
-        }
-        for (text, names) in by_text {
-            self.failed(what, &names, &format!("slurmctld refuses it: {text}"));
-        }
-        self.left.extend(applied.unknown);
-        self.left.extend(applied.refused.into_iter().map(|(node, _)| node));
     }
 
     /// One locked write: nodes freed, their instances condemned.
@@ -270,19 +186,6 @@ impl<'a> Acting<'a> {
         self.scene.shared.step();
     }
 
-    async fn reset_addresses(&mut self) {
-        for batch in self.batches(Order::ResetAddress) {
-            let nodes: Vec<String> = batch.nodes.keys().map(|node| (*node).to_owned()).collect();
-            let calls = update::own_address_args(&nodes, self.context().settings.slurm.nodes_per_call);
-            let applied = self.context().apply(calls).await;
-            self.settle(&batch, applied);
-            // A resume that came in between may have told Slurm its address before this did.
-            let again = beside::claimed_since(self.context(), &nodes);
-            suspend::publish_rest(self.context(), &again).await;
-            self.scene.shared.step();
-        }
-    }
-
     async fn reservations(&mut self) {
         let (slurm, end) = (&self.context().slurm, self.context().limits.end);
         for action in self.actions {
@@ -318,23 +221,6 @@ impl<'a> Acting<'a> {
 /// Nodes as a host list, instance ids as they are.
 fn shown(names: &[&str]) -> String {
     if names.iter().all(|name| name.starts_with("i-")) { telling::list(names) } else { hostlist::compress_sorted(names) }
-}
-
-/// No address, and a job that may wait for it.
-fn waits_without_address(node: &SlurmNode) -> bool {
-    let has_job = matches!(node.state.base, crate::model::node::Base::Allocated | crate::model::node::Base::Mixed);
-    node.addr == node.name && (has_job || node.state.is_powering_up())
-}
-
-fn done_to_nodes(order: Order) -> &'static str {
-    match order {
-        Order::Down => "nodes set down",
-        Order::Drain => "nodes drained",
-        Order::PowerDown => "nodes powered down",
-        Order::PowerDownForce => "nodes powered down by force",
-        Order::Resume => "nodes resumed",
-        Order::ResetAddress => "addresses taken back",
-    }
 }
 
 /// What the log names, and why.

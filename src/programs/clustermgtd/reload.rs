@@ -7,10 +7,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::heartbeat::Rhythm;
+use super::passes::Passes;
+use super::{PROGRAM, doors};
 use crate::config::settings::Settings;
-use crate::config::source::{self, Place};
+use crate::config::source;
 use crate::error::chain;
+use crate::programs::begin;
 use crate::slurm::conf::{self, SlurmConf};
+use crate::store::fleet_status::FleetStatusStore;
 
 /// What a file was when it was looked at; `None` = it was not there.
 type Stamp = Option<(u64, u64, i64, i64)>;
@@ -37,12 +42,22 @@ impl Watch {
         Self::of(paths.chain([settings.path.as_path(), conf_path]))
     }
 
-    pub(super) fn has_changed(&self) -> bool {
+    fn has_changed(&self) -> bool {
         self.files.iter().any(|(path, then)| stamp(path) != *then)
     }
 
+    /// The same files; of those that `earlier` knows, as they were then.
+    fn since(mut self, earlier: &Self) -> Self {
+        for (path, stamp) in &mut self.files {
+            if let Ok(index) = earlier.files.binary_search_by(|(known, _)| known.cmp(path)) {
+                *stamp = earlier.files[index].1;
+            }
+        }
+        self
+    }
+
     /// The same files as they are now.
-    pub(super) fn renewed(&self) -> Self {
+    fn renewed(&self) -> Self {
         Self::of(self.files.iter().map(|(path, _)| path.as_path()))
     }
 }
@@ -52,18 +67,47 @@ fn stamp(path: &Path) -> Stamp {
     Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
-/// Reads the configuration; the error is a text of one line or, where there are mistakes, of several.
-pub(super) fn read(program: &str, place: &Place) -> Result<Settings, String> {
-    source::load(program, place).map_err(|error| error.to_string())
-}
+impl Passes {
+    /// Reads the configuration anew if it has changed, or if somebody asked for it.
+    pub(super) async fn reload(&mut self, asked: bool) {
+        if !asked && !self.watch.has_changed() {
+            return;
+        }
+        // Taken first: a change while the files are read is seen in the next pass.
+        let watch = self.watch.renewed();
+        match self.read_again().await {
+            Ok(()) => tracing::info!("configuration read again"),
+            Err(error) => {
+                self.watch = watch;
+                tracing::error!("the old configuration stays in force: {error}");
+            }
+        }
+        self.shared.step();
+    }
 
-/// Reads slurm.conf; without one the daemon knows no SuspendTime and launches under a short limit.
-pub(super) fn read_conf(path: &Path) -> Result<SlurmConf, String> {
-    conf::read(path).map_err(|error| chain(&error))
+    async fn read_again(&mut self) -> Result<(), String> {
+        // A file that changes while it is read is then seen as changed.
+        let before = self.watch.renewed();
+        let settings = source::load(PROGRAM, &self.place).map_err(|error| error.to_string())?;
+        if let Some(what) = needs_restart(&self.context.settings, &settings) {
+            return Err(format!("{what} needs a restart"));
+        }
+        let conf_path = self.env.slurm_conf.clone().unwrap_or_else(|| settings.slurm.conf.clone());
+        let conf = conf::read(&conf_path).map_err(|error| chain(&error))?;
+        let watch = Watch::of_all(&settings, &conf_path, Some(&conf)).since(&before);
+        let limits = self.context.limits.clone();
+        let rhythm = Rhythm::of(&settings);
+        let fleet = FleetStatusStore::open(&settings).await.map_err(|error| chain(&error))?;
+        let context = doors::open(settings, &self.env, limits, begin::now()).await?;
+        context.settings.warnings.iter().for_each(|warning| tracing::warn!("configuration: {warning}"));
+        (self.context, self.fleet, self.conf, self.conf_path, self.watch) = (context, fleet, Some(conf), conf_path, watch);
+        self.heart.set(rhythm);
+        Ok(())
+    }
 }
 
 /// What a running daemon cannot take over: whose instances are whose depends on it.
-pub(super) fn needs_restart(old: &Settings, new: &Settings) -> Option<&'static str> {
+fn needs_restart(old: &Settings, new: &Settings) -> Option<&'static str> {
     if old.cluster != new.cluster {
         return Some("another cluster");
     }
@@ -99,6 +143,7 @@ mod tests {
             change();
             assert!(watch.has_changed());
             assert!(!watch.renewed().has_changed());
+            assert!(watch.renewed().since(&watch).has_changed(), "changed while it was read");
         }
     }
 }

@@ -16,7 +16,7 @@ const FILE: &str = "clustermgtd-status.json";
 /// How a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Result {
+pub(super) enum Outcome {
     /// Everything was seen and decided.
     Complete,
     /// Something could not be seen: nothing was done.
@@ -30,7 +30,7 @@ pub(super) enum Result {
 pub(super) struct Ended<'a> {
     pub(super) began: Timestamp,
     pub(super) ended: Timestamp,
-    pub(super) result: Result,
+    pub(super) outcome: Outcome,
     /// What was missing, or what was not done.
     pub(super) problem: Option<&'a str>,
     pub(super) fleet: Option<FleetStatus>,
@@ -70,7 +70,7 @@ struct File<'a> {
 struct Pass<'a> {
     began: Timestamp,
     ended: Timestamp,
-    result: Result,
+    result: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'a str>,
 }
@@ -118,7 +118,7 @@ pub(super) fn write(
         version: 1,
         cluster,
         pid: std::process::id(),
-        pass: Pass { began: ended.began, ended: ended.ended, result: ended.result, problem: ended.problem },
+        pass: Pass { began: ended.began, ended: ended.ended, result: ended.outcome, problem: ended.problem },
         fleet: ended.fleet,
         nodes: &ended.report.states,
         instances: ended.report.instances,
@@ -179,7 +179,7 @@ mod tests {
         let ended = Ended {
             began: at(19),
             ended: at(20),
-            result: Result::Complete,
+            outcome: Outcome::Complete,
             problem: None,
             fleet: Some(FleetStatus::Protected),
             report: &Report::default(),

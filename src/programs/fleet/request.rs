@@ -71,7 +71,7 @@ pub(in crate::programs) fn daemon_lock(dir: &Path) -> Result<Lock, StoreError> {
 /// The clusterstatusmgtd that runs on this machine, in words; `None`: there is none. Makes no file.
 pub(in crate::programs) fn daemon(dir: &Path) -> Result<Option<String>, StoreError> {
     let path = dir.join(DAEMON_LOCK);
-    if !path.exists() {
+    if !path.try_exists().map_err(|source| StoreError::Io { what: "look at", path: path.clone(), source })? {
         return Ok(None);
     }
     match Lock::acquire(&path, Duration::ZERO) {

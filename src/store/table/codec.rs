@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! state-id                 id = the state id
+//! clustermgtd              host, who, until: the daemon that looks after the cluster
 //! mapping                  version; there from the first change on
 //! node#<node>              a node's entry, a field an attribute
 //! condemned#<instance id>  as in mapping.json
@@ -24,6 +25,7 @@ use crate::store::launch_record::{self, FoundRecord, RecordBatch, RecordEvent, R
 
 pub(super) const STATE_ID: &str = "state-id";
 pub(super) const MARKER: &str = "mapping";
+pub(super) const LEASE: &str = "clustermgtd";
 const NODE: &str = "node#";
 const CONDEMNED: &str = "condemned#";
 const LAUNCH: &str = "launch#";
@@ -131,7 +133,7 @@ pub(super) fn read(items: &BTreeMap<String, Item>, cluster: &str) -> Result<Cont
                 let version = item.fields.get("version").cloned().unwrap_or_default();
                 return Err(problem(format!("it is of version {version}, and this program knows version {VERSION} only")));
             }
-        } else if name != STATE_ID {
+        } else if name != STATE_ID && name != LEASE {
             return Err(problem("this program does not know what it is".to_owned()));
         }
     }
@@ -149,6 +151,23 @@ pub(super) fn state_id(id: &str) -> Fields {
 /// The id in a `state-id` item.
 pub(super) fn state_id_of(item: &Item) -> Option<&str> {
     item.fields.get("id").and_then(Value::as_str)
+}
+
+/// Who looks after the cluster, from which machine, and until when at the longest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lease {
+    pub(super) host: String,
+    pub(super) who: String,
+    pub(super) until: Timestamp,
+}
+
+pub(super) fn lease(lease: &Lease) -> Fields {
+    flat(lease)
+}
+
+pub(super) fn lease_of(item: &Item) -> Result<Lease, String> {
+    serde_json::from_value(Value::Object(item.fields.clone())).map_err(|error| error.to_string())
 }
 
 pub(super) fn entry(entry: &NodeEntry) -> Fields {

@@ -8,6 +8,7 @@
 mod change;
 mod codec;
 mod items;
+mod lease;
 mod plan;
 pub(crate) mod records;
 mod worker;

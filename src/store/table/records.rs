@@ -294,7 +294,11 @@ fn sweep(launch: &str, items: &Launch, actions: usize) -> Vec<Transaction> {
 }
 
 /// This program, for others' messages.
-fn who() -> String {
-    let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    format!("{} on {host}", crate::store::lock::this_process())
+pub(super) fn who() -> String {
+    format!("{} on {}", crate::store::lock::this_process(), host())
+}
+
+/// This machine's name.
+pub(super) fn host() -> String {
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -23,6 +23,49 @@ const FREE: Timestamp = Timestamp::from_secs(1_800_000_180 + 60 + 1);
 /// Until when a recoverer holds a record.
 const UNTIL: Timestamp = Timestamp::from_secs(1_800_000_600);
 
+// Who looks after the cluster.
+
+/// As another machine's daemon wrote it.
+fn lease_of_another(table: &Table, until: Timestamp) {
+    table.insert("clustermgtd", json!({"host": "head-2", "who": "process 7 (clustermgtd) on head-2", "until": until}));
+}
+
+#[test]
+fn one_daemon_looks_after_a_cluster_and_another_takes_over_when_its_time_is_over() {
+    let table = Table::new();
+    let ours = store(Handle::new(&table));
+    let later = |seconds| NOW + Duration::from_secs(seconds);
+    assert_eq!(ours.lease(NOW, later(600)).unwrap(), None);
+    // Renewed, also by one that was started anew on this machine.
+    assert_eq!(store(Handle::new(&table)).lease(later(60), later(660)).unwrap(), None);
+    assert_eq!(ours.read().unwrap(), Mapping::new("hpc"), "it is no part of the mapping");
+    ours.end_lease();
+    assert!(!table.items().contains_key("clustermgtd"));
+
+    lease_of_another(&table, later(600));
+    let holder = ours.lease(later(660), later(1200)).unwrap();
+    assert_eq!(holder.as_deref(), Some("process 7 (clustermgtd) on head-2"), "the clocks may differ by a minute");
+    ours.end_lease();
+    assert!(table.items().contains_key("clustermgtd"), "only the holder lets go");
+    assert_eq!(ours.lease(later(661), later(1200)).unwrap(), None);
+}
+
+/// Two machines at the same moment.
+#[test]
+fn of_two_daemons_that_take_over_one_gets_the_cluster() {
+    let table = Table::new();
+    lease_of_another(&table, NOW);
+    let other = Arc::clone(&table);
+    let late = NOW + Duration::from_secs(100);
+    let hook = move |number| {
+        if number == 0 {
+            lease_of_another(&other, late + Duration::from_secs(600));
+        }
+    };
+    let ours = store(Handle::new(&table).before(hook));
+    assert!(ours.lease(late, late + Duration::from_secs(600)).unwrap().is_some());
+}
+
 // Changes that meet.
 
 /// Two programs claim the same nodes, the second between any two writes of the first.

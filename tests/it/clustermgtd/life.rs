@@ -129,10 +129,8 @@ fn what_it_remembers_survives_a_kill() {
     mapping["nodes"] = serde_json::json!({});
     site.write("state/mapping.json", &mapping.to_string());
     let id = site.live().into_iter().next().unwrap();
-    site.ec2.change(&id, slurm_ec2_testkit::ec2::InstanceChange {
-        launch_time_ms: Some(1_700_000_000_000),
-        ..Default::default()
-    });
+    site.ec2
+        .change(&id, slurm_ec2_testkit::ec2::InstanceChange { launch_time_ms: Some(1_700_000_000_000), ..Default::default() });
     site.scontrol("nodes", &node("c5-1", OFF, None));
     let mut daemon = Daemon::start(&site);
     daemon.passes(1);

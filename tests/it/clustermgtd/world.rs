@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub const STATIC: &str = "[clustermgtd]\nloop_time = \"1s\"\n\
     launch_template = { name = \"hpc-c5\", version = \"1\" }\n";
 
 /// Nothing here takes longer; a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn site(behaviour: Behaviour) -> Site {
     site_with(behaviour, GROUP)
@@ -57,7 +57,11 @@ pub struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     pub fn start(site: &'a Site) -> Self {
-        Self { site, child: Some(site.spawn("clustermgtd", &[])) }
+        Self::with(site, site.command("clustermgtd", &[]))
+    }
+
+    pub fn with(site: &'a Site, mut command: Command) -> Self {
+        Self { site, child: Some(command.spawn().unwrap()) }
     }
 
     pub fn pid(&self) -> nix::unistd::Pid {

@@ -162,8 +162,8 @@ fn m24_one_error_line_names_queue_count_threshold_failures_and_the_way_out() {
         assert_eq!(note.level, Level::Error);
         let at = |n: u64| world.ago(100 - n);
         let last = [
-            format!("q1-dy-c5-2 at {}: never came · q1-dy-c6-2 at {}: never came", at(2), at(2)),
-            format!("q1-dy-c5-5 at {}: never came", at(5)),
+            format!("q1-dy-c5-2 at {} (never came), q1-dy-c6-2 at {} (never came)", at(2), at(2)),
+            format!("q1-dy-c5-5 at {} (never came)", at(5)),
         ];
         for part in
             ["queue q1 ", "10 boot failures", "threshold is 10", command].into_iter().chain(last.iter().map(String::as_str))

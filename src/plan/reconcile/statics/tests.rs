@@ -172,14 +172,15 @@ fn nodes_out_of_service_are_left() {
 }
 
 #[test]
-fn nodes_alike_are_told_in_one_line() {
+fn nodes_alike_are_told_in_one_line_with_what_to_do() {
     let mut world = World::new();
     world.nodes("q1-st-c1-", 500, OFF);
-    let decision = world.decide();
-    assert_eq!(decision.notes.len(), 1);
     let text = "static nodes replaced: q1-st-c1-[1-500] in state IDLE+CLOUD+POWERED_DOWN, outside the 30m to come up: no instance \
                 stands behind it";
-    assert_eq!(notes(&decision), [text]);
+    let advice = "; SuspendExcNodes of slurm.conf does not name them, so slurmctld powers them down when they are idle";
+    assert_eq!(notes(&world.decide()), [format!("{text}{advice}")]);
+    world.policy.suspend.excluded_partitions.insert("q1".to_owned());
+    assert_eq!(notes(&world.decide()), [text]);
 }
 
 #[test]

@@ -1,0 +1,185 @@
+"""Our daemons at the place of ParallelCluster's: real slurmctld, sudo, moto's EC2, DynamoDB and Route 53.
+
+A static node comes up by clustermgtd alone, an instance goes behind Slurm's back, the fleet is stopped and started by
+clusterstatusmgtd and by the package's own route; then what others read of clustermgtd: heartbeat, events, log.
+"""
+
+import datetime
+import json
+import re
+import time
+
+from head_node import HEARTBEAT, Resource
+from head_node_daemons import HEAD_ID, STATUS_TABLE, DaemonsHeadNode
+from parallelcluster import published
+from watch import is_off, is_up
+
+STATIC, DYNAMIC, BROKEN = "queue-st-res-1", "queue-dy-res-1", "rotten-st-res-1"
+UP, OFF = {"queue": "UP", "rotten": "UP"}, {"queue": "INACTIVE", "rotten": "INACTIVE"}
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \[(\w+):\w+\] - (DEBUG|INFO|WARNING|ERROR|CRITICAL) - \S")
+HEARTBEAT_FORM = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}\+0000")
+HEAD = {"version": 0, "scheduler": "slurm", "cluster-name": "lab", "node-role": "HeadNode", "component": "clustermgtd", "instance-id": HEAD_ID}
+KEYS = [
+    "datetime",
+    "version",
+    "scheduler",
+    "cluster-name",
+    "node-role",
+    "component",
+    "level",
+    "instance-id",
+    "event-type",
+    "message",
+    "detail",
+]
+
+
+def scenario():
+    resources = [
+        Resource("queue", "res", static=1, dynamic=2),
+        Resource("rotten", "res", static=1, dynamic=0, template_exists=False),
+    ]
+    # Passes of three seconds; everything else as the cookbook writes it.
+    with DaemonsHeadNode("parallelcluster-daemons", resources, clustermgtd="loop_time = 3\n", suspend_time=600, resume_timeout=120) as lab:
+        lab.supervise("clusterstatusmgtd")
+        lab.supervise("clustermgtd")
+        static_comes_up(lab)
+        job = gone_behind_slurms_back(lab)
+        by_clusterstatusmgtd(lab, job)
+        by_the_packages_route(lab)
+        what_others_read(lab)
+
+
+def static_comes_up(lab):
+    """Down, launched, published, booted: nobody asks Slurm to power it up."""
+    watch = lab.watch
+    down = f"node {STATIC}: DOWN+POWERED_DOWN, reason: Static node maintenance: unhealthy node is being replaced"
+    watch.wait(f"{STATIC} down", lambda seen: any(line.endswith(down) for line in seen.lines), 60)
+    watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
+    published(lab, [STATIC])
+    lab.expect(not watch.calls_of("slurm_resume"), "slurmctld was asked to power a static node up")
+    code = "(Code:InvalidLaunchTemplateName"
+    watch.wait(f"{BROKEN} down with EC2's code", lambda seen: seen.nodes[BROKEN]["reason"].startswith(code), 60)
+    lab.expect(BROKEN not in lab.items(), "a node without instance has an item")
+
+
+def gone_behind_slurms_back(lab):
+    """slurm_resume goes by the heartbeat; the job of an instance that is gone is requeued and runs again."""
+    watch = lab.watch
+    # Its first life ends with the instance, its second one with the fleet.
+    script = '[ "${SLURM_RESTART_COUNT:-0}" -ge 2 ] || sleep 600'
+    job, _ = lab.submit("queue", 1, script, f"--nodelist={DYNAMIC}")
+    watch.wait(f"job {job} RUNNING", lambda seen: seen.jobs.get(job) == "RUNNING", 120)
+    lab.expect(watch.calls_of("slurm_resume", DYNAMIC), "the job runs though slurm_resume was not called")
+    published(lab, [DYNAMIC])
+    gone = watch.mapping["nodes"][DYNAMIC]["instance_id"]
+    lab.cloud.client().terminate_instances(InstanceIds=[gone])
+    watch.say(f"{gone} terminated behind Slurm's back")
+    requeued(lab, job, 1)
+    at = time.time()
+    at_once(lab, job)
+    watch.wait(f"job {job} RUNNING again", lambda seen: seen.first("job", job, lambda state: state == "RUNNING", at), 150)
+    published(lab, [DYNAMIC])
+    lab.expect(watch.mapping["nodes"][DYNAMIC]["instance_id"] != gone, f"{DYNAMIC} still has {gone}")
+    return job
+
+
+def requeued(lab, job, times):
+    shown = f" Restarts={times} "
+    lab.watch.wait(f"job {job} requeued", lambda _seen: shown in lab.command(["scontrol", "show", "job", "-o", job], check=False), 60)
+
+
+def at_once(lab, job):
+    """A requeued job waits for two minutes."""
+    lab.command(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False)
+
+
+def by_clusterstatusmgtd(lab, job):
+    """Requests as the pcluster command makes them, carried out by our clusterstatusmgtd under a job."""
+    watch = lab.watch
+    lab.set_status("RUNNING", "STOP_REQUESTED")
+    watch.wait("the fleet STOPPED", lambda _seen: lab.status()["status"] == "STOPPED", 120)
+    stopped(lab)
+    requeued(lab, job, 2)
+    lab.expect(watch.jobs.get(job) == "PENDING", f"job {job} of the stopped fleet is {watch.jobs.get(job)}, expected PENDING")
+    lab.expect(lab.statuses.seen == ["RUNNING", "STOP_REQUESTED", "STOPPING", "STOPPED"], f"the fleet was {lab.statuses.seen}")
+    written(lab, "STOP_REQUESTED")
+    lab.set_status("STOPPED", "START_REQUESTED")
+    watch.wait("the fleet RUNNING", lambda _seen: lab.status()["status"] == "RUNNING", 120)
+    written(lab, "START_REQUESTED")
+    lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
+    at_once(lab, job)
+    watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
+    watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 150)
+    expected = ["STOPPED", "START_REQUESTED", "STARTING", "RUNNING"]
+    # A start with nothing in its way is quicker than a look at the table.
+    lab.expect(seen_in(lab.statuses.seen[3:], expected), f"the fleet was {lab.statuses.seen[3:]}, expected {expected}")
+
+
+def seen_in(seen, expected):
+    """`seen` are some of the expected ones, in order, with the first and the last."""
+    left = iter(expected)
+    return seen[:1] + seen[-1:] == expected[:1] + expected[-1:] and all(one in left for one in seen)
+
+
+def written(lab, status):
+    """computefleet-status.json: what the table said as the work began, and the request."""
+    data = json.loads(lab.status_file.read_text(encoding="utf-8"))
+    lab.expect(data["status"] == status, f"{lab.status_file.name} says {data}, expected {status}")
+    datetime.datetime.fromisoformat(data["lastStatusUpdatedTime"])
+    lab.expect(lab.status_file.stat().st_mode & 0o777 == 0o755, f"the mode of {lab.status_file.name} has changed")
+
+
+def stopped(lab):
+    watch = lab.watch
+    watch.wait("every node idle and off", lambda seen: all(map(is_off, seen.nodes.values())), 60)
+    lab.expect(lab.partition_states() == OFF, f"partitions of a stopped fleet: {lab.partition_states()}")
+    lab.expect_clean(60)
+    passes, launched = beats(lab), len(watch.instances)
+    watch.wait("two passes over a stopped fleet", lambda _seen: beats(lab) >= passes + 2, 60)
+    lab.expect(len(watch.instances) == launched, "instances were launched in a stopped fleet")
+
+
+def beats(lab):
+    """Passes that have come to an end."""
+    return sum(event["event-type"] == "clustermgtd-heartbeat" for event in lab.events())
+
+
+def by_the_packages_route(lab):
+    """clustermgtd is stopped, slurm_fleet_status_manager does the work, clustermgtd is started; the table is somebody else's."""
+    watch = lab.watch
+    lab.end("clusterstatusmgtd")
+    lab.set_status("RUNNING", "STOP_REQUESTED")
+    lab.by_recipe("STOP_REQUESTED", "STOPPING", "STOPPED")
+    stopped(lab)
+    lab.set_status("STOPPED", "START_REQUESTED")
+    lab.by_recipe("START_REQUESTED", "STARTING", "RUNNING")
+    lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
+    watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
+    published(lab, [STATIC])
+    lab.expect(lab.log("slurm_fleet_status_manager.log"), "slurm_fleet_status_manager.log is empty")
+
+
+def what_others_read(lab):
+    """Heartbeat, events and logs are the package's."""
+    text = (lab.root / "pcluster" / HEARTBEAT).read_text(encoding="ascii")
+    lab.expect(HEARTBEAT_FORM.fullmatch(text), f"the heartbeat is {text!r}")
+    for name in ("clustermgtd", "clusterstatusmgtd", "slurm_fleet_status_manager.log"):
+        lines = lab.log(name)
+        program = name.removesuffix(".log")
+        odd = [line for line in lines if not (found := LINE.match(line)) or found[1] != program]
+        lab.expect(lines and not odd, f"lines of {name} that the package would not write: {odd[:3]}")
+    events = lab.events()
+    for event in events:
+        lab.expect(list(event) == KEYS and HEAD.items() <= event.items(), f"an event that the package would not write: {event}")
+        datetime.datetime.fromisoformat(event["datetime"])
+    seen = {event["event-type"]: event for event in events}
+    lab.expect(seen["clustermgtd-heartbeat"]["level"] == "INFO", f"a heartbeat's event is {seen['clustermgtd-heartbeat']}")
+    gone = seen["invalid-backing-instance-count"]
+    lab.expect((gone["level"], gone["detail"]) == ("WARNING", {"count": 1, "nodes": [{"name": DYNAMIC}]}), f"the event of the instance that was gone is {gone}")
+    idle = seen["compute-node-idle-time"]["detail"]
+    lab.expect(isinstance(idle["longest-idle-time"], float) and idle["node-type"] in ("static", "dynamic"), f"the event of idle nodes is {idle}")
+    failed = seen["node-launch-failure-count"]
+    named = [node["name"] for code in failed["detail"]["error-details"].values() for node in code["nodes"]]
+    lab.expect((failed["detail"]["failure-type"], named) == ("other-failures", [BROKEN]), f"the event of the failed launch is {failed}")
+    lab.expect(STATUS_TABLE in "\n".join(lab.log("clusterstatusmgtd")), "clusterstatusmgtd does not name its table")
