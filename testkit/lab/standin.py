@@ -2,7 +2,8 @@
 
 In:  moto's list of instances. Out: for each running one a real slurmd, started by the boot script we ship, which learns
 its address from instance metadata (served here, IMDSv2) and its node name from slurmctld; none for images that never boot.
-When moto no longer shows an instance as running, its processes are killed at once, as a power cut would.
+When moto no longer shows an instance as running, its processes are killed at once, as a power cut would, and its disk goes with it:
+a slurmd that finds a job of the last machine there would tell slurmctld that the job has ended.
 Never: looks at Slurm, or at the project's mapping, to decide what to boot.
 
 The stand-in's uptime begins at its instance's launch (sysinfo_shim.c): slurmctld sees machines that booted then. This is
@@ -10,6 +11,7 @@ stricter than `slurmd -b`, whose uptime begins at its first report.
 """
 
 import secrets
+import shutil
 import subprocess
 import threading
 import time
@@ -130,7 +132,29 @@ class StandIns:
         machine = self.machines.pop(instance_id, None)
         self.metadata.addresses.pop(instance_id, None)
         if isinstance(machine, subprocess.Popen):
-            processes.kill(processes.with_marker(f"{MARKER}={instance_id}"))
+            pids = processes.with_marker(f"{MARKER}={instance_id}")
+            nodes = {node for node in map(_slurmd_of, pids) if node}
+            processes.kill(pids)
             if machine.poll() is None:
                 machine.kill()
             machine.wait()
+            for node in nodes:
+                self._wipe(node)
+
+    def _wipe(self, node):
+        for path in (self.log_dir.parent / "spool" / node).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _slurmd_of(pid):
+    """The node of a slurmd: `slurmd … -N NODE`."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    is_slurmd = words[0].rpartition("/")[2] == "slurmd" and "-N" in words[:-1]
+    return words[words.index("-N") + 1] if is_slurmd else None

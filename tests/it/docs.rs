@@ -1,5 +1,7 @@
 //! The pages say what is there.
 
+mod operations;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

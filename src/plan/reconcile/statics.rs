@@ -57,6 +57,8 @@ pub(super) fn statics(draft: &mut Draft<'_>) {
             Verdict::Adopt => adopt(draft, index),
             Verdict::Registered => resume(draft, index),
             Verdict::Leaving if draft.seen(facts.name, LEAVING) < PASSES_TO_LEAVE => {}
+            // Down now, slurmctld would call SuspendProgram, which takes what is launched.
+            Verdict::Leaving if facts.node.state.is_powering_up() => power_off(draft, index, &Cause::PoweredDown, &mut told),
             Verdict::Leaving => replace(draft, index, &Cause::PoweredDown, &mut told),
             Verdict::Off(cause) => power_off(draft, index, &cause, &mut told),
             Verdict::Replace(cause) => replace(draft, index, &cause, &mut told),

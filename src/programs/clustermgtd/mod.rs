@@ -40,6 +40,7 @@ use super::args::Environment;
 use super::exit::Exit;
 use super::startup::Limits;
 use super::{begin, startup, systemd};
+use crate::clock;
 use crate::config::settings::Settings;
 use crate::config::source::{self, Place};
 use crate::error::chain;
@@ -142,7 +143,10 @@ fn only_one(settings: &Settings) -> Result<(Store, Lock), (String, Exit)> {
     };
     let store = Store::open(settings).map_err(failed)?;
     let lock = daemon_lock::clustermgtd(store.dir()).map_err(failed)?;
-    Ok((store, lock))
+    match store.lease(clock::now(), passes::lease_until(settings)).map_err(failed)? {
+        None => Ok((store, lock)),
+        Some(who) => Err((format!("a clustermgtd looks after this cluster already: {who}"), Exit::TempFail)),
+    }
 }
 
 /// What the threads begin with.

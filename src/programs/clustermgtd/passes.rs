@@ -16,6 +16,7 @@ use super::shared::Shared;
 use super::snapshot::{Eyes, Incomplete, Seen};
 use super::status::{self, Actions, Ended, Outcome};
 use crate::clock;
+use crate::config::settings::Settings;
 use crate::config::source::Place;
 use crate::error::chain;
 use crate::model::cluster::Ailment;
@@ -96,6 +97,11 @@ pub(super) struct Last {
 impl Passes {
     /// Until the daemon is to end.
     pub(super) async fn run(mut self) {
+        self.pass_by_pass().await;
+        self.context.store.end_lease();
+    }
+
+    async fn pass_by_pass(&mut self) {
         let shared = Arc::clone(&self.shared);
         loop {
             let begun = Instant::now();
@@ -129,6 +135,10 @@ impl Passes {
     }
 
     async fn pass(&mut self) -> Result<Pass, Incomplete> {
+        let settings = &self.context.settings;
+        if let Some(who) = self.context.store.lease(clock::now(), lease_until(settings))? {
+            return Ok(Pass::Resting(None, format!("{who} looks after the cluster by now")));
+        }
         if self.context.settings.clustermgtd.upkeep.disabled {
             return Ok(Pass::Resting(None, "all cluster management is switched off".to_owned()));
         }
@@ -258,6 +268,11 @@ impl Passes {
             tracing::warn!("events cannot be written: {error}");
         }
     }
+}
+
+/// Until when a clustermgtd keeps those of other machines away: past the longest pass and the pause after it.
+pub(super) fn lease_until(settings: &Settings) -> Timestamp {
+    clock::now() + LIMIT + settings.clustermgtd.loop_time
 }
 
 /// Waits, and shows meanwhile that it does.

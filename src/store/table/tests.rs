@@ -27,7 +27,8 @@ const UNTIL: Timestamp = Timestamp::from_secs(1_800_000_600);
 
 /// As another machine's daemon wrote it.
 fn lease_of_another(table: &Table, until: Timestamp) {
-    table.insert("clustermgtd", json!({"host": "head-2", "who": "process 7 (clustermgtd) on head-2", "until": until}));
+    let fields = json!({"host": "head-2", "who": "process 7 (clustermgtd) on head-2", "until": until});
+    table.put("clustermgtd", Item { rev: until.to_string(), fields: fields.as_object().unwrap().clone() });
 }
 
 #[test]

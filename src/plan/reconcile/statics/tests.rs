@@ -192,6 +192,11 @@ fn a_power_down_that_stays_pending_is_not_waited_for() {
         assert_eq!(world.pass_lines(), [""; 0], "{state}");
         assert_eq!(world.pass_lines(), replaced(None), "{state}");
     }
+    // One that slurmctld also waits for must be off first: SuspendProgram would be called for what is launched.
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWER_DOWN+NOT_RESPONDING+POWERING_UP");
+    assert_eq!([world.pass_lines(), world.pass_lines()], [vec![], vec![]] as [Vec<String>; 2]);
+    assert_eq!(world.pass_lines(), [down(), format!("power_down {NODE}"), reset()]);
     let mut world = World::new();
     world.up(NODE, "ALLOCATED+CLOUD+POWER_DOWN", "i-1");
     for _ in 0..5 {

@@ -148,7 +148,8 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
         let launched = facts.launched().unwrap_or(replacement.asked);
         return if draft.snapshot.now.since(launched) >= upkeep.replacement_timeout {
             Verdict::Replace(Cause::TimedOut)
-        } else if is_invalid {
+        } else if is_invalid && has_booted(facts) {
+            // Not the old instance's, which the node shows until the new one has registered.
             Verdict::Replace(Cause::InvalidRegistration)
         } else if has_registered(facts) && reasons::is_ours(facts.node.reason.as_deref()) {
             Verdict::Registered

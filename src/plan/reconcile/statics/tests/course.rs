@@ -243,3 +243,12 @@ fn what_is_no_static_node_any_more_is_forgotten() {
     world.snapshot.nodes.clear();
     assert!(world.decide().memory.replacing.is_empty());
 }
+
+#[test]
+fn an_invalid_registration_of_the_old_instance_is_not_the_new_ones() {
+    let mut world = coming_up(false);
+    world.state(NODE, "DOWN+CLOUD+INVALID_REG+DRAIN").slurm(NODE).boot_time = Some(NOW.secs() - 600);
+    assert_eq!(lines(&pass(&mut world).actions), [""; 0], "it boots");
+    registered(&mut world, "DOWN+CLOUD+INVALID_REG+DRAIN");
+    assert!(!pass(&mut world).actions.is_empty());
+}
