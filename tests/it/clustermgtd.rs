@@ -4,6 +4,7 @@
 mod drop_in;
 mod faults;
 mod life;
+mod statics;
 mod world;
 
 use std::collections::BTreeMap;

@@ -28,7 +28,7 @@ const PROGRAM: &str = "slurm-ec2";
 #[command(
     name = "slurm-ec2",
     version,
-    after_help = "Exit status: 0 fine; 2 usage or malformed host list; 78 configuration unusable."
+    after_help = "Exit status: 0 fine; 2 usage or malformed host list; 75 no answer or no name in time; 78 configuration unusable."
 )]
 struct Args {
     #[command(subcommand)]

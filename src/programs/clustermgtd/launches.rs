@@ -10,6 +10,7 @@ use super::doors;
 use super::shared::Shared;
 use crate::config::settings::Settings;
 use crate::model::hostlist;
+use crate::model::policy::{ScaleBy, Strategy};
 use crate::programs::args::Environment;
 use crate::programs::startup::{self, Limits};
 use crate::programs::telling::Jobs;
@@ -57,7 +58,7 @@ impl Launches {
         let count = nodes.len();
         let limit = startup::time_limit(settings, conf, &nodes);
         let under_way = UnderWay { busy: Arc::clone(&self.busy), nodes };
-        let (settings, env, stop) = (settings.clone(), self.env.clone(), self.shared.stop_signal());
+        let (settings, env, stop) = (each_for_itself(settings), self.env.clone(), self.shared.stop_signal());
         let launch = move || {
             let (begun, begun_at) = begin::now();
             let Some(runtime) = begin::runtime() else { return };
@@ -81,6 +82,16 @@ impl Launches {
         }
         count
     }
+}
+
+/// The nodes of a pass have nothing in common, so one that EC2 has no instance for keeps none from the others, whatever the strategy of
+/// jobs is (aws-facts D.3, "static unhealthy").
+fn each_for_itself(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.run.scale_by = ScaleBy::Batch;
+    settings.run.strategy = Strategy::BestEffort;
+    settings.groups.iter_mut().for_each(|group| group.launch.strategy = Strategy::BestEffort);
+    settings
 }
 
 /// Dropped, also by a thread that could not begin or broke, it makes way for the next launch of the nodes.

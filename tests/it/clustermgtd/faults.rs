@@ -164,13 +164,31 @@ fn a_launch_that_takes_long_holds_no_pass_up() {
 #[test]
 fn a_protected_instance_is_one_error_in_many_passes() {
     let site = trouble(Behaviour::default());
-    let orphan = site.ec2.live_instances().into_iter().find(|it| it.tags.get("slurm-ec2:launch").is_none()).unwrap();
+    let orphan = site.ec2.live_instances().into_iter().find(|it| !it.tags.contains_key("slurm-ec2:launch")).unwrap();
     site.ec2.change(&orphan.id, InstanceChange { protected: Some(true), ..InstanceChange::default() });
     let mut daemon = Daemon::start(&site);
     daemon.wait(|daemon| daemon.log().contains("termination protection is on"));
     daemon.passes(4);
     assert_eq!(daemon.log().matches("termination protection is on").count(), 1, "{}", daemon.log());
     assert_eq!(site.condemned().len(), 1);
+}
+
+/// M19: one node that slurmctld refuses keeps none of the others.
+#[test]
+fn m19_one_bad_node_keeps_no_other() {
+    let site = site(Behaviour::default());
+    assert_eq!(site.run("slurm_resume", &["c5-[1-10]"]).code, Some(0));
+    site.scontrol("nodes", &nodes_of(&site, "DOWN+CLOUD+NOT_RESPONDING"));
+    site.scontrol("refuse", "c5-3\n");
+    let mut daemon = Daemon::start(&site);
+    daemon.wait(|_| site.running().len() == 1);
+    daemon.passes(2);
+    for number in [1, 2, 4, 5, 6, 7, 8, 9, 10] {
+        assert_eq!(daemon.node(&format!("c5-{number}")).0, "IDLE+CLOUD+POWERED_DOWN", "{number}: {}", daemon.log());
+    }
+    let refused = |line: &str| line.contains(" ERROR ") && line.contains("\"c5-3\"") && line.contains("slurmctld refuses it");
+    assert!(daemon.log().lines().any(refused), "{}", daemon.log());
+    assert_eq!(site.running()[0].0, "c5-3", "its instance stays as long as its node cannot be told");
 }
 
 /// M27, M23: half of 5,000 nodes lose their instances: a handful of calls, a handful of lines.

@@ -140,11 +140,10 @@ pub struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    /// Ends it as systemd does; its exit status and how long it took.
-    pub fn end(mut self) -> (Option<i32>, Duration) {
-        let begun = Instant::now();
+    /// Ends it as systemd does; its exit status.
+    pub fn end(mut self) -> Option<i32> {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
-        (self.child.wait().unwrap().code(), begun.elapsed())
+        self.child.wait().unwrap().code()
     }
 
     pub fn kill(mut self) {
