@@ -10,7 +10,16 @@ use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 use crate::moto::Moto;
 use crate::site::program_path;
 
-const PROGRAMS: [&str; 4] = ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "slurm-ec2"];
+const PROGRAMS: [&str; 8] = [
+    "slurm_resume",
+    "slurm_suspend",
+    "slurm_resume_fail",
+    "slurm-ec2",
+    "clustermgtd",
+    "clusterstatusmgtd",
+    "slurm_fleet_status_manager",
+    "computemgtd",
+];
 
 #[test]
 fn no_program_needs_a_library() {

@@ -24,7 +24,7 @@ pub(crate) enum Level {
 pub(crate) struct Report {
     /// Check → nodes whose instance fails it.
     pub(crate) failing_checks: BTreeMap<&'static str, Vec<String>>,
-    /// An address or a mapping entry, and no instance.
+    /// In service, with an address or a mapping entry, and their instance is gone.
     pub(crate) invalid_backing: Vec<String>,
     /// Down because slurmd does not respond.
     pub(crate) not_responding: Vec<String>,
@@ -73,6 +73,8 @@ impl Bootstrap {
 /// Fills what no rule has filled.
 pub(super) fn watch(draft: &mut Draft<'_>) {
     let now = draft.snapshot.now;
+    let in_vain = draft.facts.iter().filter(|facts| is_backed_in_vain(facts) && !draft.is_out_of_service(facts));
+    draft.report.invalid_backing = in_vain.map(|facts| facts.name.to_owned()).collect();
     let Draft { facts, report, snapshot, .. } = draft;
     for facts in facts.iter() {
         *report.states.entry(facts.node.state.to_string()).or_default() += 1;
@@ -95,6 +97,12 @@ pub(super) fn watch(draft: &mut Draft<'_>) {
     report.instances = snapshot.instances.values().filter(|instance| instance.state.is_live()).count();
 }
 
+/// Its instance is gone, and not because the node goes off.
+fn is_backed_in_vain(facts: &Facts<'_>) -> bool {
+    let state = &facts.node.state;
+    facts.is_gone && !state::is_powering_down(state) && !state::is_off(state)
+}
+
 /// slurmctld has set it down because slurmd was not heard of (aws-facts B.16).
 fn is_not_responding(facts: &Facts<'_>) -> bool {
     facts.node.state.is_down() && facts.node.reason.as_deref().is_some_and(|reason| reason.starts_with("Not responding"))
@@ -112,6 +120,7 @@ fn idle_since(facts: &Facts<'_>) -> Option<u64> {
 mod tests {
     use super::super::test_support::World;
     use super::*;
+    use crate::model::cluster::PartitionState;
     use crate::model::instance::InstanceState;
 
     fn watched(world: &World) -> Report {
@@ -162,6 +171,25 @@ mod tests {
         assert_eq!(states, [("DOWN+CLOUD", 1), ("DOWN+CLOUD+NOT_RESPONDING", 1), ("IDLE+CLOUD+POWERED_DOWN", 2)]);
         assert_eq!(report.not_responding, ["q1-dy-c5-3"]);
         assert_eq!(report.instances, 2);
+    }
+
+    #[test]
+    fn nodes_whose_instance_is_gone_while_they_are_in_service() {
+        let mut world = World::new();
+        for (number, node_state, instance) in [
+            (1, "ALLOCATED+CLOUD", InstanceState::Running),
+            (2, "ALLOCATED+CLOUD", InstanceState::Terminated),
+            (3, "IDLE+CLOUD+POWERING_DOWN", InstanceState::Terminated),
+            (4, "IDLE+CLOUD+POWERED_DOWN", InstanceState::Terminated),
+            (5, "DOWN+CLOUD+POWERED_DOWN", InstanceState::Terminated),
+        ] {
+            let node = format!("q1-dy-c5-{number}");
+            world.node(&node, node_state).back(&node, &format!("i-{number}"), instance, 900);
+        }
+        world.node("q1-dy-c5-6", "IDLE+CLOUD+POWERED_DOWN");
+        assert_eq!(watched(&world).invalid_backing, ["q1-dy-c5-2", "q1-dy-c5-5"]);
+        world.partition("q1", PartitionState::Inactive);
+        assert!(watched(&world).invalid_backing.is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_hours(1);
 #[derive(Default)]
 pub(super) struct News {
     line: String,
+    left: usize,
     at: Option<Instant>,
     was_incomplete: bool,
 }
@@ -31,7 +32,7 @@ impl News {
         let line = if ended.outcome == Outcome::Resting { format!("resting: {problem}") } else { counts(ended) };
         systemd::status(&line);
         let Actions { done, left, launching } = ended.actions;
-        let acted = ended.actions != Actions::default();
+        let acted = done > 0 || launching > 0 || left != std::mem::replace(&mut self.left, left);
         let silent_for_long = self.at.is_none_or(|at| at.elapsed() >= SIGN_OF_LIFE);
         if acted || silent_for_long || std::mem::take(&mut self.was_incomplete) || line != self.line {
             tracing::info!(done, left, launching, ms, "pass: {line}");

@@ -87,6 +87,8 @@ pub(super) struct Passes {
 pub(super) struct Last {
     /// Of the last pass that was complete.
     report: Report,
+    /// What was not done.
+    failures: BTreeSet<String>,
     /// What ends protected mode.
     command: String,
     ailments: BTreeMap<String, Vec<Ailment>>,
@@ -211,11 +213,12 @@ impl Passes {
         let slurm_user = self.conf.as_ref().and_then(|conf| conf.slurm_user.as_deref()).unwrap_or("root");
         let stubborn: BTreeSet<String> = self.stubborn.keys().cloned().collect();
         let (context, shared, snapshot, fleet) = (&self.context, &*self.shared, &snapshot, &self.fleet);
-        let scene = Scene { context, shared, snapshot, fleet, stubborn: &stubborn, slurm_user };
+        let scene = Scene { context, shared, snapshot, fleet, stubborn: &stubborn, failures: &self.last.failures, slurm_user };
         let mut performed = perform(&scene, &decision.actions).await;
         let launching = self.launches.start(std::mem::take(&mut performed.launch), &self.context.settings, self.conf.as_ref());
         self.consoles.read(std::mem::take(&mut performed.consoles), &self.context.settings);
         self.remember_stubborn(&performed.refused);
+        self.last.failures = std::mem::take(&mut performed.failures);
         let fleet = snapshot.fleet;
         self.last.ailments.clone_from(&snapshot.ailments);
         Done { fleet, report: decision.report, performed, launching }

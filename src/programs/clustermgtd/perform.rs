@@ -26,6 +26,8 @@ pub(super) struct Scene<'a> {
     pub(super) fleet: &'a FleetStatusStore,
     /// Condemned instances that EC2 would not terminate a short while ago.
     pub(super) stubborn: &'a BTreeSet<String>,
+    /// What was not done in the last pass either.
+    pub(super) failures: &'a BTreeSet<String>,
     /// slurm.conf's SlurmUser, to whom reservations are given.
     pub(super) slurm_user: &'a str,
 }
@@ -43,6 +45,8 @@ pub(super) struct Performed {
     pub(super) consoles: Vec<(String, String)>,
     /// Condemned instances that EC2 refuses to terminate.
     pub(super) refused: Vec<String>,
+    /// Each with its names and why.
+    pub(super) failures: BTreeSet<String>,
     /// Why some of it was not done, for the status.
     pub(super) trouble: Option<String>,
 }
@@ -110,10 +114,18 @@ impl<'a> Acting<'a> {
         }
     }
 
+    /// Told once, however many passes it lasts.
     pub(super) fn failed(&mut self, what: &str, names: &[&str], error: &str) {
         self.performed.left += names.len();
         self.performed.trouble = Some(format!("{what}: {error}"));
-        tracing::error!(names = shown(names), count = names.len(), "not done, {what}: {error}");
+        let names_shown = shown(names);
+        let failure = format!("{what} {names_shown} {error}");
+        if self.scene.failures.contains(&failure) {
+            tracing::debug!(names = names_shown, count = names.len(), "again not done, {what}: {error}");
+        } else {
+            tracing::error!(names = names_shown, count = names.len(), "not done, {what}: {error}");
+        }
+        self.performed.failures.insert(failure);
     }
 
     async fn partitions(&mut self) {
