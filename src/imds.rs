@@ -161,6 +161,7 @@ mod tests {
         Metadata::new(Some(&imds.url())).unwrap()
     }
 
+    /// B124.
     #[tokio::test]
     async fn w06_a_token_that_fails_early_is_asked_for_again_and_nothing_without_one() {
         let imds = Endpoint::start();

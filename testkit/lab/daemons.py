@@ -1,6 +1,6 @@
 """clustermgtd and the fleet on a real slurmctld: what goes wrong behind Slurm's back is put right.
 
-Each of clustermgtd's scenarios runs twice: once as it is, and once with clustermgtd killed with SIGKILL and started again in the middle.
+In the middle of each scenario clustermgtd is killed with SIGKILL and started again.
 """
 
 import time
@@ -33,52 +33,48 @@ def killed_and_started(cluster):
 
 def gone():
     """An instance that is terminated under a running job: the job is requeued and finished, the node comes back."""
-    for kill in (False, True):
-        with lab("daemons-gone", [Group("c5", 2)], suspend_time=20) as cluster:
-            watch = cluster.watch
-            cluster.start_daemon("clustermgtd")
-            # The job ends only in its second life.
-            mark = cluster.root / "jobs/second-life"
-            job, _ = cluster.submit("c5", 1, f'[ "$SLURM_RESTART_COUNT" ] && touch {mark} || sleep 600')
-            watch.wait(f"job {job} RUNNING", lambda seen: seen.jobs.get(job) == "RUNNING", 120)
-            (first,) = [name for name, entry in watch.instances.items() if entry["state"] == "running"]
-            cluster.cloud.client().terminate_instances(InstanceIds=[first])
-            watch.say(f"{first} terminated behind Slurm's back")
-            if kill:
-                time.sleep(1.5)
-                killed_and_started(cluster)
-            watch.wait(f"job {job} requeued", lambda _seen: " Restarts=1 " in f"{cluster.command(['scontrol', 'show', 'job', '-o', job])} ", 60)
-            cluster.command(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False)
-            watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 200)
-            cluster.expect(mark.exists(), "the job did not run again")
-            cluster.expect(len(watch.instances) == 2, f"{len(watch.instances)} instances were launched, expected the first and one more")
-            cluster.expect_clean(120)
+    with lab("daemons-gone", [Group("c5", 2)], suspend_time=20) as cluster:
+        watch = cluster.watch
+        cluster.start_daemon("clustermgtd")
+        # The job ends only in its second life.
+        mark = cluster.root / "jobs/second-life"
+        job, _ = cluster.submit("c5", 1, f'[ "$SLURM_RESTART_COUNT" ] && touch {mark} || sleep 600')
+        watch.wait(f"job {job} RUNNING", lambda seen: seen.jobs.get(job) == "RUNNING", 120)
+        (first,) = [name for name, entry in watch.instances.items() if entry["state"] == "running"]
+        cluster.cloud.client().terminate_instances(InstanceIds=[first])
+        watch.say(f"{first} terminated behind Slurm's back")
+        time.sleep(1.5)
+        killed_and_started(cluster)
+        watch.wait(f"job {job} requeued", lambda _seen: " Restarts=1 " in f"{cluster.command(['scontrol', 'show', 'job', '-o', job])} ", 60)
+        cluster.command(["scontrol", "update", f"jobid={job}", "starttime=now"], check=False)
+        watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 200)
+        cluster.expect(mark.exists(), "the job did not run again")
+        cluster.expect(len(watch.instances) == 2, f"{len(watch.instances)} instances were launched, expected the first and one more")
+        cluster.expect_clean(120)
 
 
 def orphan():
     """An instance of ours that stands behind no node is terminated when it is old enough, others' are not."""
-    for kill in (False, True):
-        with lab("daemons-orphan", [Group("c5", 1)], suspend_time=600) as cluster:
-            watch = cluster.watch
-            cluster.start_daemon("clustermgtd")
-            job, _ = cluster.submit("c5", 1, "true")
-            watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
-            (ours,) = list(watch.instances)
-            state_id = (cluster.root / "state/state-id").read_text(encoding="utf-8").strip()
-            orphan_id, launched = launch(cluster, state_id)
-            stranger, _ = launch(cluster, "0123456789abcdef")
-            if kill:
-                time.sleep(5)
-                killed_and_started(cluster)
-            watch.wait("the orphan terminated", lambda seen: seen.instances.get(orphan_id, {}).get("state") in GONE, 120)
-            gone_at = watch.first("instance", orphan_id, lambda state: state in GONE)
-            cluster.expect(gone_at - launched >= 19, f"the orphan was terminated {gone_at - launched:.1f} s after its launch, before its timeout of 20 s")
-            time.sleep(5)
-            states = {name: watch.instances[name]["state"] for name in (ours, stranger)}
-            cluster.expect(all(state == "running" for state in states.values()), f"instances that are no orphans of ours: {states}")
-            cluster.cloud.client().terminate_instances(InstanceIds=[stranger])
-            cluster.command(["scontrol", "update", "nodename=c5-1", "state=power_down"])
-            cluster.expect_clean(120)
+    with lab("daemons-orphan", [Group("c5", 1)], suspend_time=600) as cluster:
+        watch = cluster.watch
+        cluster.start_daemon("clustermgtd")
+        job, _ = cluster.submit("c5", 1, "true")
+        watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
+        (ours,) = list(watch.instances)
+        state_id = (cluster.root / "state/state-id").read_text(encoding="utf-8").strip()
+        orphan_id, launched = launch(cluster, state_id)
+        stranger, _ = launch(cluster, "0123456789abcdef")
+        time.sleep(5)
+        killed_and_started(cluster)
+        watch.wait("the orphan terminated", lambda seen: seen.instances.get(orphan_id, {}).get("state") in GONE, 120)
+        gone_at = watch.first("instance", orphan_id, lambda state: state in GONE)
+        cluster.expect(gone_at - launched >= 19, f"the orphan was terminated {gone_at - launched:.1f} s after its launch, before its timeout of 20 s")
+        time.sleep(5)
+        states = {name: watch.instances[name]["state"] for name in (ours, stranger)}
+        cluster.expect(all(state == "running" for state in states.values()), f"instances that are no orphans of ours: {states}")
+        cluster.cloud.client().terminate_instances(InstanceIds=[stranger])
+        cluster.command(["scontrol", "update", "nodename=c5-1", "state=power_down"])
+        cluster.expect_clean(120)
 
 
 def launch(cluster, state_id):
@@ -98,31 +94,29 @@ def launch(cluster, state_id):
 def dark():
     """Nodes that never boot: given back after ResumeTimeout, counted, and after so many the queue is taken out of service."""
     protect = CLUSTERMGTD + "protected_failure_count = 2\n"
-    for kill in (False, True):
-        groups = [Group("c5", 1), Group("dark", 2, image="dark", resume_timeout=12)]
-        with Lab("daemons-dark", groups, sections=protect, suspend_time=600) as cluster:
-            watch = cluster.watch
-            cluster.start_daemon("clustermgtd")
-            good, _ = cluster.submit("c5", 1, "sleep 30")
-            bad, _ = cluster.submit("dark", 2, "true")
-            watch.wait("an address of dark-1", lambda seen: seen.nodes["dark-1"]["address"].startswith("127.20."), 60)
-            if kill:
-                time.sleep(6)
-                killed_and_started(cluster)
-            watch.wait("both nodes back after ResumeTimeout", lambda seen: all(is_off(seen.nodes[node]) and failed(seen, node) for node in ("dark-1", "dark-2")), 120)
-            watch.wait("partition dark INACTIVE", lambda _seen: "State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "dark"]), 60)
-            cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "c5"]), "partition c5, whose nodes boot, was set inactive")
-            status = cluster.admin("fleet", "status")
-            cluster.expect("PROTECTED" in status and "dark" in status and "slurm-ec2 fleet start" in status, f"`slurm-ec2 fleet status` says: {status}")
-            cluster.expect(watch.jobs.get(good) in ("CONFIGURING", "RUNNING", "COMPLETED"), "the busy queue's job was ended")
-            cluster.command(["scancel", bad])
-            cluster.admin("fleet", "start", "--wait")
-            cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "dark"]), "partition dark is not UP after a start")
-            time.sleep(6)
-            cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet fell back into protected mode because of leftovers")
-            watch.wait(f"job {good} COMPLETED", lambda seen: seen.jobs.get(good) == "COMPLETED", 120)
-            cluster.command(["scontrol", "update", "nodename=c5-1", "state=power_down"])
-            cluster.expect_clean(120)
+    groups = [Group("c5", 1), Group("dark", 2, image="dark", resume_timeout=12)]
+    with Lab("daemons-dark", groups, sections=protect, suspend_time=600) as cluster:
+        watch = cluster.watch
+        cluster.start_daemon("clustermgtd")
+        good, _ = cluster.submit("c5", 1, "sleep 30")
+        bad, _ = cluster.submit("dark", 2, "true")
+        watch.wait("an address of dark-1", lambda seen: seen.nodes["dark-1"]["address"].startswith("127.20."), 60)
+        time.sleep(6)
+        killed_and_started(cluster)
+        watch.wait("both nodes back after ResumeTimeout", lambda seen: all(is_off(seen.nodes[node]) and failed(seen, node) for node in ("dark-1", "dark-2")), 120)
+        watch.wait("partition dark INACTIVE", lambda _seen: "State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "dark"]), 60)
+        cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "c5"]), "partition c5, whose nodes boot, was set inactive")
+        status = cluster.admin("fleet", "status")
+        cluster.expect("PROTECTED" in status and "dark" in status and "slurm-ec2 fleet start" in status, f"`slurm-ec2 fleet status` says: {status}")
+        cluster.expect(watch.jobs.get(good) in ("CONFIGURING", "RUNNING", "COMPLETED"), "the busy queue's job was ended")
+        cluster.command(["scancel", bad])
+        cluster.admin("fleet", "start", "--wait")
+        cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "dark"]), "partition dark is not UP after a start")
+        time.sleep(6)
+        cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet fell back into protected mode because of leftovers")
+        watch.wait(f"job {good} COMPLETED", lambda seen: seen.jobs.get(good) == "COMPLETED", 120)
+        cluster.command(["scontrol", "update", "nodename=c5-1", "state=power_down"])
+        cluster.expect_clean(120)
 
 
 def failed(watch, node):
@@ -132,32 +126,29 @@ def failed(watch, node):
 
 def static():
     """Static nodes come up by themselves, are not suspended, and are replaced when their instance is killed."""
-    for kill in (False, True):
-        groups = [Group("st", 2, options='static_nodes = "st-1"\n')]
-        with lab("daemons-static", groups, suspend_time=5, extra={"SuspendExcNodes": "st-1"}) as cluster:
-            watch = cluster.watch
-            cluster.start_daemon("clustermgtd")
-            if kill:
-                watch.wait("a claim or an instance of st-1", lambda seen: "st-1" in seen.mapping["nodes"], 60)
-                killed_and_started(cluster)
-            watch.wait("st-1 up", lambda seen: is_up(seen.nodes.get("st-1")), 180)
-            (first,) = running(watch)
-            job, _ = cluster.submit("st", 1, "srun hostname", "--nodelist=st-1")
-            watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
-            cluster.cloud.client().terminate_instances(InstanceIds=[first])
-            watch.say(f"{first} of the static node terminated behind Slurm's back")
-            at = time.time()
-            watch.wait("st-1 taken down", lambda seen: seen.first("node", "st-1", lambda state: state.startswith("DOWN"), at), 60)
-            if kill:
-                killed_and_started(cluster)
-            watch.wait("st-1 up again", lambda seen: is_up(seen.nodes.get("st-1")) and running(seen) and first not in running(seen), 240)
-            cluster.expect(len(running(watch)) == 1, f"instances of the one static node: {running(watch)}")
-            job, _ = cluster.submit("st", 1, "srun hostname", "--nodelist=st-1")
-            watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
-            time.sleep(10)
-            cluster.expect(is_up(watch.nodes["st-1"]), "the static node did not stay up")
-            cluster.admin("fleet", "stop", "--wait")
-            cluster.expect_clean(120)
+    groups = [Group("st", 2, options='static_nodes = "st-1"\n')]
+    with lab("daemons-static", groups, suspend_time=5, extra={"SuspendExcNodes": "st-1"}) as cluster:
+        watch = cluster.watch
+        cluster.start_daemon("clustermgtd")
+        watch.wait("a claim or an instance of st-1", lambda seen: "st-1" in seen.mapping["nodes"], 60)
+        killed_and_started(cluster)
+        watch.wait("st-1 up", lambda seen: is_up(seen.nodes.get("st-1")), 180)
+        (first,) = running(watch)
+        job, _ = cluster.submit("st", 1, "srun hostname", "--nodelist=st-1")
+        watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
+        cluster.cloud.client().terminate_instances(InstanceIds=[first])
+        watch.say(f"{first} of the static node terminated behind Slurm's back")
+        at = time.time()
+        watch.wait("st-1 taken down", lambda seen: seen.first("node", "st-1", lambda state: state.startswith("DOWN"), at), 60)
+        killed_and_started(cluster)
+        watch.wait("st-1 up again", lambda seen: is_up(seen.nodes.get("st-1")) and running(seen) and first not in running(seen), 240)
+        cluster.expect(len(running(watch)) == 1, f"instances of the one static node: {running(watch)}")
+        job, _ = cluster.submit("st", 1, "srun hostname", "--nodelist=st-1")
+        watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
+        time.sleep(10)
+        cluster.expect(is_up(watch.nodes["st-1"]), "the static node did not stay up")
+        cluster.admin("fleet", "stop", "--wait")
+        cluster.expect_clean(120)
 
 
 def running(watch):
@@ -165,38 +156,36 @@ def running(watch):
 
 
 def fleet():
-    """The fleet is stopped and started under jobs; clustermgtd (and in the second round clusterstatusmgtd) is killed in the middle."""
-    for kill in (False, True):
-        with lab("daemons-fleet", [Group("c5", 3)], suspend_time=600, boot_delay=slow_third()) as cluster:
-            watch = cluster.watch
-            cluster.start_daemon("clustermgtd")
-            cluster.start_daemon("clusterstatusmgtd")
-            runs, _ = cluster.submit("c5", 2, "sleep 600")
-            watch.wait(f"job {runs} RUNNING", lambda seen: seen.jobs.get(runs) == "RUNNING", 120)
-            boots, _ = cluster.submit("c5", 1, "true")
-            watch.wait("an address of c5-3", lambda seen: seen.nodes["c5-3"]["address"].startswith("127.20."), 60)
-            cluster.admin("fleet", "stop")
-            if kill:
-                watch.wait("the stop has begun", lambda _seen: "State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), 30)
-                cluster.kill_daemon("clusterstatusmgtd")
-                killed_and_started(cluster)
-                cluster.start_daemon("clusterstatusmgtd")
-            watch.wait("the fleet STOPPED", lambda _seen: "STOPPED" in cluster.admin("fleet", "status"), 120)
-            cluster.expect(not running(watch) or watch.wait("no instance alive", lambda seen: not running(seen), 30) is not None, "instances live in a stopped fleet")
-            watch.wait("every node idle and off", lambda seen: all(map(is_off, seen.nodes.values())), 60)
-            cluster.expect("State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), "the partition of a stopped fleet is not INACTIVE")
-            for job in (runs, boots):
-                cluster.expect(watch.jobs.get(job) == "PENDING", f"job {job} of the stopped fleet is {watch.jobs.get(job)}, expected PENDING")
-            launched = len(watch.instances)
-            time.sleep(6)
-            cluster.expect(len(watch.instances) == launched, "instances were launched in a stopped fleet")
-            cluster.command(["scancel", runs])
-            cluster.admin("fleet", "start", "--wait")
-            cluster.command(["scontrol", "update", f"jobid={boots}", "starttime=now"], check=False)
-            watch.wait(f"job {boots} COMPLETED", lambda seen: seen.jobs.get(boots) == "COMPLETED", 200)
-            cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet is not RUNNING after a start")
-            cluster.admin("fleet", "stop", "--wait")
-            cluster.expect_clean(120)
+    """The fleet is stopped and started under jobs; clustermgtd and clusterstatusmgtd are killed in the middle."""
+    with lab("daemons-fleet", [Group("c5", 3)], suspend_time=600, boot_delay=slow_third()) as cluster:
+        watch = cluster.watch
+        cluster.start_daemon("clustermgtd")
+        cluster.start_daemon("clusterstatusmgtd")
+        runs, _ = cluster.submit("c5", 2, "sleep 600")
+        watch.wait(f"job {runs} RUNNING", lambda seen: seen.jobs.get(runs) == "RUNNING", 120)
+        boots, _ = cluster.submit("c5", 1, "true")
+        watch.wait("an address of c5-3", lambda seen: seen.nodes["c5-3"]["address"].startswith("127.20."), 60)
+        cluster.admin("fleet", "stop")
+        watch.wait("the stop has begun", lambda _seen: "State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), 30)
+        cluster.kill_daemon("clusterstatusmgtd")
+        killed_and_started(cluster)
+        cluster.start_daemon("clusterstatusmgtd")
+        watch.wait("the fleet STOPPED", lambda _seen: "STOPPED" in cluster.admin("fleet", "status"), 120)
+        cluster.expect(not running(watch) or watch.wait("no instance alive", lambda seen: not running(seen), 30) is not None, "instances live in a stopped fleet")
+        watch.wait("every node idle and off", lambda seen: all(map(is_off, seen.nodes.values())), 60)
+        cluster.expect("State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), "the partition of a stopped fleet is not INACTIVE")
+        for job in (runs, boots):
+            cluster.expect(watch.jobs.get(job) == "PENDING", f"job {job} of the stopped fleet is {watch.jobs.get(job)}, expected PENDING")
+        launched = len(watch.instances)
+        time.sleep(6)
+        cluster.expect(len(watch.instances) == launched, "instances were launched in a stopped fleet")
+        cluster.command(["scancel", runs])
+        cluster.admin("fleet", "start", "--wait")
+        cluster.command(["scontrol", "update", f"jobid={boots}", "starttime=now"], check=False)
+        watch.wait(f"job {boots} COMPLETED", lambda seen: seen.jobs.get(boots) == "COMPLETED", 200)
+        cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet is not RUNNING after a start")
+        cluster.admin("fleet", "stop", "--wait")
+        cluster.expect_clean(120)
 
 
 def slow_third():

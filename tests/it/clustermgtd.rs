@@ -13,7 +13,7 @@ use slurm_ec2_testkit::ec2::{Behaviour, InstanceChange, Seed, State};
 
 use self::world::{Daemon, node, nodes_of, site};
 
-/// A node whose instance was terminated behind Slurm's back.
+/// B91. A node whose instance was terminated behind Slurm's back.
 #[test]
 fn a_gone_instance_brings_its_node_back() {
     let site = site(Behaviour::default());
@@ -57,7 +57,7 @@ fn m15_an_orphan_goes_and_a_young_one_stays() {
     assert!(!live.contains(&old[0]) && live.contains(&young[0]) && live.contains(&strange[0]), "{live:?} {}", daemon.log());
 }
 
-/// M21, M29: nor a node that is not ours.
+/// B109, M21, M29: nor a node that is not ours.
 #[test]
 fn m29_an_idle_cluster_gets_no_update_and_few_lines() {
     let site = site(Behaviour::default());

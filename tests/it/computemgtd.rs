@@ -7,6 +7,7 @@ use crate::compute_node::{NODE, NOTICE, Node};
 
 const UNREACHABLE: &str = "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n";
 
+/// B120.
 #[test]
 fn w03_a_stale_heartbeat_and_a_node_that_is_off_shut_it_down_once() {
     for state in ["IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERING_DOWN", "DOWN+CLOUD+SOMETHING_NEW"] {
@@ -78,6 +79,7 @@ fn w03_a_silent_slurmctld_shuts_down_an_idle_node_and_no_busy_one() {
     }
 }
 
+/// B122.
 #[test]
 fn w02_a_heartbeat_that_hangs_does_not_stop_the_watch() {
     let node = Node::new();
@@ -110,6 +112,7 @@ fn w02_a_hanging_scontrol_or_configuration_does_not_keep_it_from_ending() {
     assert!(node.shutdowns().is_empty());
 }
 
+/// B121.
 #[test]
 fn w04_time_zones_and_the_head_nodes_clock_play_no_part() {
     for zone in ["UTC", "America/Los_Angeles", "Asia/Kolkata"] {

@@ -34,6 +34,7 @@ fn down_then_off() -> [(&'static str, &'static str); 5] {
     ]
 }
 
+/// B111.
 #[test]
 fn z01_a_stop_leaves_nothing_on() {
     for version in ["22.05.8", "24.11.5"] {
@@ -99,6 +100,7 @@ fn a_launch_that_goes_on_while_the_fleet_stops_leaves_nothing() {
     fleet.assert_stopped();
 }
 
+/// B112.
 #[test]
 fn z02_a_start_makes_every_node_fit_and_resumes_only_those_that_power_down() {
     let fleet = Fleet::new(Behaviour::default());
@@ -212,6 +214,7 @@ fn without_slurmctld_the_instances_go_and_the_stop_is_not_done() {
     assert_eq!((fleet.status().as_str(), fleet.partition().as_str()), ("RUNNING", "UP"));
 }
 
+/// B114.
 #[test]
 fn the_daemon_carries_requests_out_within_seconds() {
     // Its next look at the status would be in an hour.

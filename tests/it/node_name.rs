@@ -140,6 +140,7 @@ fn a_name_that_comes_late_is_waited_for() {
     assert_is(&finished(child.wait_with_output().unwrap()), "c5-6");
 }
 
+/// B125.
 #[test]
 fn without_a_name_it_says_what_was_asked_and_what_each_said() {
     let instance = Instance::with("", "shared_mapping = \"/nonexistent/mapping.json\"\n", "");

@@ -6,6 +6,7 @@ use slurm_ec2_testkit::imds::Fault;
 
 use crate::compute_node::{NODE, NOTICE, Node};
 
+/// B123.
 #[test]
 fn w06_w07_a_spot_notice_requeues_once() {
     let node = Node::new();

@@ -406,7 +406,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// After any requests, failures and crashes the fleet ends where the last request that was taken wanted it, all of it.
+    /// B110. After any requests, failures and crashes the fleet ends where the last request that was taken wanted it, all of it.
     #[test]
     fn z04_every_story_ends_in_running_or_stopped(events in events()) {
         let mut model = Model { status: Running, world: World::Up, at_work: None, wanted: None };

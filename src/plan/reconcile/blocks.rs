@@ -171,6 +171,7 @@ mod tests {
 
     const NODES: [&str; 3] = ["q1-dy-p5-1", "q1-dy-p5-2", "q2-dy-p5-1"];
 
+    /// B101.
     #[test]
     fn a_reservation_follows_the_state_of_its_block() {
         for (state, reserved, expected) in [

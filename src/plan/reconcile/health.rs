@@ -133,6 +133,7 @@ mod tests {
         vec![format!("drain {node} reason {reason:?}")]
     }
 
+    /// B100.
     #[test]
     fn a_node_that_fails_for_long_enough_is_drained() {
         for (check, age, expected) in [

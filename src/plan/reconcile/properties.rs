@@ -1,5 +1,5 @@
-//! What the decision promises, whatever the world it finds (`world.rs`): any states of nodes, any instances behind them or behind none, any
-//! events, programs that do not run, a daemon killed between any two actions.
+//! What the decision promises (B89), whatever the world it finds (`world.rs`): any states of nodes, any instances behind them or behind
+//! none, any events, programs that do not run, a daemon killed between any two actions.
 //!
 //! P1 it reaches "nothing to do", with every node as it should be · P2 it never ends a healthy node that runs a job, and never takes an
 //! instance from a healthy node · P3 a healthy world yields no action · P4 an instance that backs no node is gone in the end · P5 the pass

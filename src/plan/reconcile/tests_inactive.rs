@@ -136,6 +136,7 @@ fn inactive(state: &str) -> World {
     world
 }
 
+/// B95.
 #[test]
 fn a_job_in_an_inactive_partition_is_never_killed() {
     for state in [

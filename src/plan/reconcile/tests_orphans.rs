@@ -11,6 +11,7 @@ fn orphan(age: u64) -> World {
     world
 }
 
+/// B94.
 #[test]
 fn m15_an_orphan_goes_when_it_is_old_and_was_one_in_the_last_pass_too() {
     let mut world = orphan(LONG);
@@ -139,6 +140,7 @@ fn the_pass_that_rebuilt_the_mapping_terminates_no_orphan() {
 
 const SILENT: &str = "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING";
 
+/// B98.
 #[test]
 fn m01_off_and_not_responding_is_powered_down_once() {
     let mut world = World::new();

@@ -238,8 +238,9 @@ fn a_job_that_waits_for_its_node_does_not_run() {
     assert!(runs("IDLE+COMPLETING+CLOUD") && runs("MIXED+CLOUD+PLANNED") && runs("ALLOCATED+CLOUD+DRAIN+POWER_DOWN"));
 }
 
+/// B90.
 #[test]
-fn nodes_that_slurm_knows_nothing_about_are_nobodys() {
+fn c05_m21_nodes_that_slurm_knows_nothing_about_are_nobodys() {
     let mut world = World::new();
     for (number, state) in ["FUTURE", "UNKNOWN+CLOUD", "ERROR", "NOVEL+CLOUD", "IDLE+CLOUD"].iter().enumerate() {
         world.node(&format!("q1-dy-c1-{number}"), state);

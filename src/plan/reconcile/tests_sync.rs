@@ -15,6 +15,7 @@ fn cleared(id: &str) -> Vec<String> {
     vec![format!("terminate {id} of {NODE}"), format!("reset-address {NODE}")]
 }
 
+/// B93.
 #[test]
 fn m06_only_a_node_that_powers_down_loses_its_instance() {
     for state in ["IDLE+CLOUD+POWERING_DOWN", "DOWN+CLOUD+POWERING_DOWN", "IDLE+CLOUD+DRAIN+POWERING_DOWN+SOMENEWFLAG"] {
@@ -136,6 +137,7 @@ fn the_pass_that_rebuilt_the_mapping_terminates_nothing() {
     assert_eq!(world.pass_lines(), [format!("reset-address {NODE}")], "the entry stays too");
 }
 
+/// B91.
 #[test]
 fn m26_a_node_whose_instance_ends_is_taken_down_in_the_same_pass() {
     for (state, word) in [
@@ -167,6 +169,7 @@ fn unseen(state: &str, age: u64) -> World {
     world
 }
 
+/// B92.
 #[test]
 fn m09_a_young_instance_that_ec2_does_not_show_yet_is_waited_for() {
     // Launched at 0, passes at 0, 60 and 90 s: EC2 shows it at 95 s.
@@ -191,6 +194,7 @@ fn m09_an_instance_that_was_never_visible_ends_after_the_grace() {
     assert_eq!(decision.report.boot_failures["other-bootstrap-error"], [NODE], "it never came up");
 }
 
+/// B92.
 #[test]
 fn one_look_that_misses_an_old_instance_proves_nothing() {
     let mut world = unseen("ALLOCATED+CLOUD", LONG);

@@ -52,6 +52,7 @@ fn m16_half_an_answer_of_scontrol_destroys_nothing() {
     nothing_until(&site, "cut short", || site.scontrol("nodes", &whole));
 }
 
+/// B87.
 #[test]
 fn m16_no_answer_of_scontrol_destroys_nothing() {
     let site = trouble(Behaviour::default());
@@ -63,6 +64,7 @@ fn m16_no_answer_of_scontrol_destroys_nothing() {
     nothing_until(&site, "shows no node at all", || site.scontrol("nodes", &whole));
 }
 
+/// B87.
 #[test]
 fn an_ec2_that_fails_destroys_nothing() {
     for rule in [
@@ -78,7 +80,7 @@ fn an_ec2_that_fails_destroys_nothing() {
     }
 }
 
-/// An answer that does not come keeps neither the heartbeat nor a SIGTERM.
+/// B106. An answer that does not come keeps neither the heartbeat nor a SIGTERM.
 #[test]
 fn a_slow_ec2_keeps_neither_the_heartbeat_nor_the_end() {
     let site = trouble(Behaviour::default());
@@ -109,7 +111,7 @@ fn m09_an_instance_that_ec2_hides_for_a_while_keeps_its_node() {
     assert_eq!((site.updates().len(), site.running().len(), site.live().len()), (before, 2, 2), "{}", daemon.log());
 }
 
-/// Compare and set: what is not as it was seen is left to the next pass.
+/// B88. Compare and set: what is not as it was seen is left to the next pass.
 #[test]
 fn a_node_that_changes_after_the_look_is_left_alone() {
     let site = trouble(Behaviour::default());
@@ -146,7 +148,7 @@ fn a_node_whose_mapping_changes_after_the_look_is_left_alone() {
     assert!(daemon.log().contains("its mapping entry has changed"), "{}", daemon.log());
 }
 
-/// Launches of static nodes are in the background.
+/// B97. Launches of static nodes are in the background.
 #[test]
 fn a_launch_that_takes_long_holds_no_pass_up() {
     let site = site_with(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]), STATIC);

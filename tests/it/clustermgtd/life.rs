@@ -18,6 +18,7 @@ fn idle(groups: &str) -> Site {
     site
 }
 
+/// B108.
 #[test]
 fn a_second_one_ends_and_says_who_is_there() {
     let site = idle(GROUP);
@@ -33,6 +34,7 @@ fn a_second_one_ends_and_says_who_is_there() {
     Daemon::start(&site).passes(1);
 }
 
+/// B108.
 #[test]
 fn sigterm_ends_it_while_scontrol_hangs() {
     let site = idle(GROUP);
@@ -42,7 +44,7 @@ fn sigterm_ends_it_while_scontrol_hangs() {
     daemon.end_at_once();
 }
 
-/// By the files' times and by SIGHUP; a file that cannot be used is one error, and the old configuration stays.
+/// B107. By the files' times and by SIGHUP; a file that cannot be used is one error, and the old configuration stays.
 #[test]
 fn the_configuration_is_read_again() {
     let site = idle(GROUP);
@@ -120,7 +122,7 @@ fn a_renamed_log_goes_on_under_its_name() {
     daemon.wait(|daemon| daemon.log().contains("pass"));
 }
 
-/// An orphan is one by the second look, also when the daemon was killed in between.
+/// B105. An orphan is one by the second look, also when the daemon was killed in between.
 #[test]
 fn what_it_remembers_survives_a_kill() {
     let site = idle(GROUP);
@@ -143,7 +145,7 @@ fn what_it_remembers_survives_a_kill() {
     assert!(site.live().is_empty(), "{}", daemon.log());
 }
 
-/// Killed while EC2 launches for static nodes, before or after it has: each node ends with one instance, and none is lost.
+/// B105. Killed while EC2 launches for static nodes, before or after it has: each node ends with one instance, and none is lost.
 #[test]
 fn killed_while_it_launches() {
     for rule in [Rule::on("RunInstances").nth(1).hold("stop"), Rule::on("RunInstances").nth(1).hold("stop").after()] {
@@ -179,7 +181,7 @@ fn killed_while_it_terminates() {
     }
 }
 
-/// While the fleet is started or stopped the daemon does nothing, and says so.
+/// B115. While the fleet is started or stopped the daemon does nothing, and says so.
 #[test]
 fn it_never_fights_with_a_start_or_stop_of_the_fleet() {
     let site = site(Behaviour::default());
@@ -207,7 +209,7 @@ fn it_never_fights_with_a_start_or_stop_of_the_fleet() {
     assert!(site.updates().iter().any(|line| line.contains("partitionname=q1 state=inactive")), "{:?}", site.updates());
 }
 
-/// The same list as the daemon's, and nothing is done.
+/// B86. The same list as the daemon's, and nothing is done.
 #[test]
 fn a_dry_run_prints_the_actions_and_does_none() {
     let site = site(Behaviour::default());

@@ -32,6 +32,7 @@ fn idle(state: &str) -> World {
     world
 }
 
+/// B99.
 #[test]
 fn a_node_that_nobody_launches_is_launched_in_the_second_pass() {
     for (name, state) in [(NODE, AWAITED), (NODE, "IDLE+CLOUD+POWERING_UP"), ("q1-st-c1-1", AWAITED)] {
@@ -84,6 +85,7 @@ fn a_node_that_somebody_answers_for_is_left() {
     }
 }
 
+/// B99.
 #[test]
 fn m28_an_idle_node_is_powered_down_once_in_the_third_pass() {
     let mut world = idle("IDLE+CLOUD");

@@ -128,6 +128,7 @@ fn failures_that_programs_noted_count_once_and_not_beside_ours() {
     assert_eq!(failures_of(&world.memory, "q1"), 3);
 }
 
+/// B103.
 #[test]
 fn a_queue_is_set_inactive_at_the_threshold() {
     for (c5, c6, count, expected) in [
@@ -221,6 +222,7 @@ fn a_healthy_node_clears_its_own_group_and_no_other() {
     }
 }
 
+/// B104.
 #[test]
 fn a_start_clears_everything() {
     let mut world = world();

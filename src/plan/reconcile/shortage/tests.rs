@@ -118,6 +118,7 @@ fn nodes_that_are_up_or_spoken_for_are_left() {
     assert_eq!(world.pass_lines(), [""; 0]);
 }
 
+/// B102.
 #[test]
 fn the_rest_ends_on_time_and_all_come_back() {
     let mut world = world(ICE);

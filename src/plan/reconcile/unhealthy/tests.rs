@@ -33,6 +33,7 @@ fn counted(world: &World) -> u64 {
     world.memory.failures.values().flat_map(|groups| groups.values()).map(|failures| failures.count).sum()
 }
 
+/// B96.
 #[test]
 fn m02_m05_a_node_that_is_down_comes_back() {
     for state in [

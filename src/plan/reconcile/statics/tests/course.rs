@@ -42,6 +42,7 @@ fn counted(world: &World) -> u64 {
     world.memory.failures.values().flat_map(|groups| groups.values()).map(|failures| failures.count).sum()
 }
 
+/// B97.
 #[test]
 fn a_replacement_ends_with_the_node_in_service() {
     let mut world = coming_up(false);
