@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long a transition that failed is left alone, unless a request comes.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// clustermgtd holds the fleet's lock for as long as a pass acts.
+/// clustermgtd holds the fleet's lock for as long as a pass acts. A wait that ends is an error like others: the request stays.
 const LOCK_WAIT: Duration = Duration::from_mins(2);
 
 /// Start and stop the compute fleet on request (a daemon)
@@ -161,8 +161,10 @@ struct Daemon {
     stop: watch::Sender<Option<Instant>>,
     /// What is wrong with the look at the status; told when it changes.
     trouble: Option<String>,
-    /// A transition that failed is made again then.
-    retry_at: Option<Instant>,
+    /// A transition that failed, or whose request could not be taken, and when it is tried again.
+    failed: Option<(Transition, Instant)>,
+    /// What it failed of; told when it changes.
+    failure: Option<String>,
     _lock: Lock,
 }
 
@@ -171,7 +173,7 @@ impl Daemon {
         let store = FleetStatusStore::open(&settings).await.map_err(|error| chain(&error))?;
         let watch = Watch::new(&settings.state_dir);
         let stop = watch::Sender::new(None);
-        Ok(Self { settings, place, env, store, watch, stop, trouble: None, retry_at: None, _lock: lock })
+        Ok(Self { settings, place, env, store, watch, stop, trouble: None, failed: None, failure: None, _lock: lock })
     }
 
     /// Until a signal. A transition under way is dropped where it is: being killed anywhere is what it is made for.
@@ -219,13 +221,15 @@ impl Daemon {
     /// Waits for the next second, looks if it is time to, and does what is due.
     async fn turn(&mut self, next_look: &mut Instant) {
         systemd::alive();
+        // Signals are seen by the runtime alone, which nothing else here need ever wait for.
+        tokio::task::yield_now().await;
         let touched = self.watch.is_touched();
         if !touched && Instant::now() < *next_look {
             tokio::time::sleep(TICK.min(next_look.saturating_duration_since(Instant::now()))).await;
             return;
         }
         if touched {
-            self.retry_at = None;
+            self.failed = None;
         }
         *next_look = Instant::now() + self.settings.fleet.poll;
         let transition = match self.store.read().await {
@@ -233,24 +237,29 @@ impl Daemon {
                 self.note(None);
                 match due(reading.status) {
                     Due::Nothing => {
-                        self.retry_at = None;
+                        (self.failed, self.failure) = (None, None);
                         return;
                     }
-                    // A new request need not wait for the end of an older one's pause.
-                    Due::Begin(transition) => transition,
-                    Due::GoOn(_) if self.retry_at.is_some_and(|at| Instant::now() < at) => return,
-                    Due::GoOn(transition) => transition,
+                    Due::Begin(transition) | Due::GoOn(transition) => transition,
                 }
             }
             Err(error) => return self.note(Some(&error)),
         };
+        // The opposite request need not wait for the end of this one's pause.
+        if let Some((_, at)) = self.failed.filter(|(failed, at)| *failed == transition && Instant::now() < *at) {
+            *next_look = at.min(*next_look);
+            return;
+        }
         self.reload().await;
-        self.carry_out(transition).await;
         // What was asked for meanwhile is next.
-        *next_look = Instant::now();
+        *next_look = match self.carry_out(transition).await {
+            Ok(()) => Instant::now(),
+            Err(retry_at) => retry_at.min(Instant::now() + self.settings.fleet.poll),
+        };
     }
 
-    async fn carry_out(&mut self, transition: Transition) {
+    /// An error says when to try again.
+    async fn carry_out(&mut self, transition: Transition) -> Result<(), Instant> {
         let site = Site {
             settings: &self.settings,
             env: &self.env,
@@ -270,10 +279,20 @@ impl Daemon {
             }
         };
         match result {
-            Ok(Ended::Done | Ended::Changed) => self.retry_at = None,
+            Ok(Ended::Done | Ended::Changed) => {
+                (self.failed, self.failure) = (None, None);
+                Ok(())
+            }
             Err(error) => {
-                tracing::error!(again_in_s = RETRY.as_secs(), "{error}");
-                self.retry_at = Some(Instant::now() + RETRY);
+                let retry_at = Instant::now() + RETRY;
+                self.failed = Some((transition, retry_at));
+                if self.failure.as_ref() == Some(&error) {
+                    tracing::debug!(again_in_s = RETRY.as_secs(), "as before: {error}");
+                } else {
+                    tracing::error!(again_in_s = RETRY.as_secs(), "{error}");
+                    self.failure = Some(error);
+                }
+                Err(retry_at)
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Parser;
 use serde_json::Value;
@@ -20,9 +20,6 @@ use crate::model::fleet::FleetStatus;
 use crate::plan::fleet_status::Transition;
 
 const PROGRAM: &str = "slurm_fleet_status_manager";
-
-/// clustermgtd holds the fleet's lock for as long as a pass acts.
-const LOCK_WAIT: Duration = Duration::from_mins(2);
 
 /// Start or stop the compute fleet as a computefleet-status.json asks for
 #[derive(Debug, Parser)]
@@ -87,7 +84,8 @@ fn carry_out(settings: &Settings, env: &Environment, transition: Transition) -> 
     tracing::info!("{} the fleet", transition.doing());
     // Nobody sends: a signal ends the program, and the next run does the work again.
     let stop = watch::Sender::<Option<Instant>>::new(None);
-    let site = Site { settings, env, stop: stop.subscribe(), lock_wait: LOCK_WAIT, shows_progress: false };
+    // Another transition may hold the lock for as long as it may take; to give up sooner would fail the recipe.
+    let site = Site { settings, env, stop: stop.subscribe(), lock_wait: settings.fleet.timeout, shows_progress: false };
     let runtime = begin::runtime().ok_or("the runtime cannot start")?;
     let result = runtime.block_on(fleet::do_work(&site, transition));
     runtime.shutdown_background();

@@ -46,6 +46,8 @@ pub(crate) struct Survey {
     pub(crate) dead_answered: bool,
     /// The nodes asked for; `None` = slurmctld did not answer.
     slurm: Option<BTreeMap<String, SlurmNode>>,
+    /// Nodes that somebody wants up although slurmctld does not wait for them: clustermgtd's static ones, which are down by its word.
+    pub(crate) wanted_besides: BTreeSet<String>,
 }
 
 impl Survey {
@@ -77,7 +79,8 @@ impl Survey {
                 }
             }
         }
-        Ok(Self { mapping, mapping_existed, covered, dead, instances, dead_answered, slurm })
+        let wanted_besides = BTreeSet::new();
+        Ok(Self { mapping, mapping_existed, covered, dead, instances, dead_answered, slurm, wanted_besides })
     }
 
     /// What EC2 says of a mapped node's instance.
@@ -106,10 +109,12 @@ impl Survey {
         self.slurm.is_some()
     }
 
-    /// Does Slurm still want these nodes of dead runs to come up?
+    /// Does Slurm, or somebody besides, still want these nodes of dead runs to come up?
     pub(crate) fn wanted(&self) -> BTreeMap<String, Wanted> {
         let Some(nodes) = &self.slurm else { return BTreeMap::new() };
-        nodes.iter().map(|(name, node)| (name.clone(), if node.state.is_awaited() { Wanted::Yes } else { Wanted::No })).collect()
+        let wanted =
+            |node: &SlurmNode| node.state.is_awaited() || (node.state.is_down() && self.wanted_besides.contains(&node.name));
+        nodes.iter().map(|(name, node)| (name.clone(), if wanted(node) { Wanted::Yes } else { Wanted::No })).collect()
     }
 }
 

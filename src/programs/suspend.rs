@@ -142,12 +142,27 @@ pub(super) struct Was {
 /// Frees `nodes` in the mapping and condemns their instances, `timed_out` among them with that reason; finishes what dead runs left on
 /// the way. A node that was asked for again since this run began is left to that newer call.
 pub(super) async fn free(context: &Context, nodes: &[String], timed_out: &[String]) -> Result<Freed, Stopped> {
+    free_besides(context, nodes, timed_out, &BTreeSet::new()).await
+}
+
+/// Finishes what dead runs left, and nothing else. `wanted`: nodes that are wanted up although slurmctld does not wait for them.
+pub(super) async fn finish_interrupted(context: &Context, wanted: &BTreeSet<String>) -> Result<Freed, Stopped> {
+    free_besides(context, &[], &[], wanted).await
+}
+
+async fn free_besides(
+    context: &Context,
+    nodes: &[String],
+    timed_out: &[String],
+    wanted: &BTreeSet<String>,
+) -> Result<Freed, Stopped> {
     let mut survey = Survey::take(context, &[]).await?;
     let rebuilt = !survey.mapping_existed && rebuild::rebuild(context).await?;
     if rebuilt {
         drop(survey);
         survey = Survey::take(context, &[]).await?;
     }
+    survey.wanted_besides.clone_from(wanted);
     let called: BTreeSet<String> = nodes.iter().cloned().collect();
     let timed_out: BTreeSet<&String> = timed_out.iter().collect();
     let now = clock::now();

@@ -221,8 +221,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(400));
             fs::remove_file(hold).unwrap();
         });
-        let shown = run(scontrol.show_all_nodes_within(Duration::from_secs(50), soon())).unwrap();
-        assert_eq!(shown.len(), 12);
+        // So it is with more names than a call takes.
+        let names: Vec<String> = (0..3000).map(|number| format!("n{number}")).chain(["q2-2".to_owned()]).collect();
+        let shown = run(scontrol.show_nodes_within(&names, Duration::from_secs(50), soon())).unwrap();
+        assert_eq!(shown.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["q2-2"]);
+        assert_eq!(run(scontrol.show_all_nodes_within(Duration::from_secs(50), soon())).unwrap().len(), 12);
         letting_go.join().unwrap();
     }
 }

@@ -148,6 +148,16 @@ impl Scontrol {
     /// These nodes, as far as Slurm knows and shows them (22.05 hides powered-down ones without `PrivateData=cloud`), in Slurm's
     /// order. Repeated while slurmctld does not answer, until `deadline`.
     pub(crate) async fn show_nodes(&self, nodes: &[String], deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
+        self.show_nodes_within(nodes, self.timeout, deadline).await
+    }
+
+    /// As [`Self::show_nodes`], with a limit of the caller's own for one run: thousands of names are filtered out of all nodes.
+    pub(crate) async fn show_nodes_within(
+        &self,
+        nodes: &[String],
+        limit: Duration,
+        deadline: Instant,
+    ) -> Result<Vec<SlurmNode>, Error> {
         let plain: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| is_plain_name(node)).collect();
         if plain.is_empty() {
             return Ok(Vec::new());
@@ -155,11 +165,11 @@ impl Scontrol {
         let bytes: usize = plain.iter().map(|node| node.len() + 1).sum();
         if plain.len() > MAX_SHOWN_BY_NAME || bytes > MAX_NAMES {
             let wanted: HashSet<&str> = plain.into_iter().collect();
-            let mut all = self.show_all_nodes(deadline).await?;
+            let mut all = self.show_all_nodes_within(limit, deadline).await?;
             all.retain(|node| wanted.contains(node.name.as_str()));
             return Ok(all);
         }
-        self.show(Some(&plain), self.timeout, deadline).await
+        self.show(Some(&plain), limit, deadline).await
     }
 
     /// Every node that Slurm shows.

@@ -1,4 +1,5 @@
-//! Boot failures per group: nodes that never registered, counted. Nodes in, counts out; decides nothing about what follows.
+//! Boot failures per group: nodes that never registered, counted, and when the fleet was last started, from which they count anew. Nodes
+//! in, counts out; decides nothing about what follows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,11 +42,13 @@ pub(crate) struct NodeFailure {
 struct FailuresFile {
     version: u32,
     groups: BTreeMap<String, GroupFailures>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started: Option<Timestamp>,
 }
 
 impl Default for FailuresFile {
     fn default() -> Self {
-        Self { version: Self::VERSION, groups: BTreeMap::new() }
+        Self { version: Self::VERSION, groups: BTreeMap::new(), started: None }
     }
 }
 
@@ -77,12 +80,17 @@ impl BootFailures {
         Ok(nodes)
     }
 
-    /// Forgets all of them: the fleet is started anew.
-    pub(crate) fn clear(&self) -> Result<(), StoreError> {
-        if self.ledger.read::<FailuresFile>().is_ok_and(|file| file.is_none_or(|file| file.groups.is_empty())) {
-            return Ok(());
-        }
-        self.ledger.update(|file: &mut FailuresFile| file.groups.clear())
+    /// When the fleet was last started; `None`: not since the folder was made.
+    pub(crate) fn started(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.ledger.read::<FailuresFile>()?.unwrap_or_default().started)
+    }
+
+    /// Forgets all of them, for the fleet is started, and keeps that it was: who counted them elsewhere may not see it otherwise.
+    pub(crate) fn start_anew(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.ledger.update(|file: &mut FailuresFile| {
+            file.groups.clear();
+            file.started = Some(now);
+        })
     }
 
     /// Counts one failure for each of these nodes of the group and gives the group's new count.
@@ -125,10 +133,10 @@ mod tests {
         let a = &store.read().unwrap()["a"];
         assert_eq!((a.nodes.len(), a.nodes[49].node.as_str()), (50, "n499"));
         assert_eq!(store.read().unwrap().into_keys().collect::<Vec<_>>(), ["a", "b"]);
-        store.clear().unwrap();
+        assert_eq!(store.started().unwrap(), None);
+        store.start_anew(Timestamp::from_secs(5)).unwrap();
         assert!(store.read().unwrap().is_empty());
-        let empty = tempfile::tempdir().unwrap();
-        BootFailures::in_folder(empty.path()).clear().unwrap();
-        assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "nothing to forget, nothing to write");
+        store.note("a", &names(0, 1), Timestamp::from_secs(6)).unwrap();
+        assert_eq!(store.started().unwrap(), Some(Timestamp::from_secs(5)), "also when there was nothing to forget");
     }
 }

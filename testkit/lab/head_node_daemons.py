@@ -50,6 +50,10 @@ class DaemonsHeadNode(HeadNode):
         super()._write_programs(owner)
         for name in (*CONFS, FLEET_MANAGER, "slurm-ec2"):
             shutil.copy(self.programs_dir / name, self.root / "programs/bin" / name)
+        # supervisord starts the cookbook's clusterstatusmgtd with Python, so it starts ours with it (docs/parallelcluster.md).
+        program = str(self.root / "programs/bin/clusterstatusmgtd")
+        script = f'import os\nos.execv("{program}", ["clusterstatusmgtd"])\n'
+        (self.root / "programs/clusterstatusmgtd.py").write_text(script, encoding="utf-8")
 
     def _stop(self, failed):
         if self.statuses:
@@ -131,8 +135,9 @@ computefleet_status_path = {self.root}/shared/computefleet-status.json
         """`supervisorctl start`: as the programs' user; what it prints goes to a file of the log's name, which is root's."""
         user = ["setpriv", f"--reuid={self.admin_user.pw_uid}", f"--regid={self.admin_user.pw_gid}", "--init-groups"]
         environment = {"PATH": PATH, "HOME": str(self.root), "USER": self.accounts.name, **self.environment(CONFS[name])}
-        program = self.root / "programs/bin" / name
-        self.daemons[name] = processes.start([*user, program], self.root / "ec2-log" / name, environment)
+        command = {"clusterstatusmgtd": ["/usr/bin/python3", self.root / "programs/clusterstatusmgtd.py"]}
+        program = command.get(name, [self.root / "programs/bin" / name])
+        self.daemons[name] = processes.start([*user, *program], self.root / "ec2-log" / name, environment)
         self.watch.say(f"{name} started")
 
     def end(self, name):
@@ -142,6 +147,31 @@ computefleet_status_path = {self.root}/shared/computefleet-status.json
         self.expect(process.wait(10) == 0, f"{name} ended with {process.returncode}")
         self.watch.say(f"{name} ended")
 
+    def launched_by_the_package(self, node):
+        """What the package's clustermgtd leaves behind: a static node with its instance, its item and its address."""
+        resource = next(resource for resource in self.groups if node in resource.static_nodes)
+        self.command(["scontrol", "update", f"nodename={node}", "state=down", "reason=Static node maintenance: unhealthy node is being replaced"])
+        tags = {
+            "Name": "Compute",
+            "parallelcluster:cluster-name": CLUSTER,
+            "parallelcluster:node-type": "Compute",
+            "parallelcluster:queue-name": resource.queue,
+            "parallelcluster:compute-resource-name": resource.resource,
+        }
+        instance = self.cloud.client().run_instances(
+            LaunchTemplate={"LaunchTemplateName": resource.launch_template},
+            SubnetId=self.cloud.subnet,
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}],
+        )["Instances"][0]
+        item = {"Id": node, "InstanceId": instance["InstanceId"], "HeadNodePrivateIp": HEAD_IP, "HeadNodeHostname": HEAD_NAME}
+        self.dynamodb.put_item(TableName=TABLE, Item={key: {"S": value} for key, value in item.items()})
+        address = f"nodeaddr={instance['PrivateIpAddress']}"
+        self.command(["scontrol", "update", f"nodename={node}", address, f"nodehostname={node}"])
+        self.watch.say(f"{instance['InstanceId']} of {node} is the package's")
+        return instance["InstanceId"]
+
     def log(self, name):
         return (self.root / "ec2-log" / name).read_text(encoding="utf-8").splitlines()
 
@@ -150,6 +180,11 @@ computefleet_status_path = {self.root}/shared/computefleet-status.json
         path = self.root / "ec2-log/clustermgtd.events"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def as_admin(self, *arguments):
+        """`slurm-ec2 …` as the programs' user; its stdout."""
+        environment = [f"{key}={value}" for key, value in self.environment("parallelcluster_slurm_resume.conf").items()]
+        return self.command(["sudo", "-n", "-u", self.accounts.name, *environment, self.root / "programs/bin/slurm-ec2", *arguments])
 
     # The fleet.
 

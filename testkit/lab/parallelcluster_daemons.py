@@ -1,7 +1,7 @@
 """Our daemons at the place of ParallelCluster's: real slurmctld, sudo, moto's EC2, DynamoDB and Route 53.
 
-A static node comes up by clustermgtd alone, an instance goes behind Slurm's back, the fleet is stopped and started by
-clusterstatusmgtd and by the package's own route; then what others read of clustermgtd: heartbeat, events, log.
+One static node is there when clustermgtd takes over, the other comes up by it alone; an instance goes behind Slurm's back; the fleet is
+stopped and started by clusterstatusmgtd and by the package's own route; then what others read of clustermgtd: heartbeat, events, log.
 """
 
 import datetime
@@ -14,7 +14,7 @@ from head_node_daemons import HEAD_ID, STATUS_TABLE, DaemonsHeadNode
 from parallelcluster import published
 from watch import is_off, is_up
 
-STATIC, BROKEN = "queue-st-res-1", "rotten-st-res-1"
+STATIC, TAKEN_OVER, BROKEN = "queue-st-res-1", "queue-st-res-2", "rotten-st-res-1"
 FIRST, SECOND = "queue-dy-res-1", "queue-dy-res-2"
 UP, OFF = {"queue": "UP", "rotten": "UP"}, {"queue": "INACTIVE", "rotten": "INACTIVE"}
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - \[(\w+):\w+\] - (DEBUG|INFO|WARNING|ERROR|CRITICAL) - \S")
@@ -37,18 +37,33 @@ KEYS = [
 
 def scenario():
     resources = [
-        Resource("queue", "res", static=1, dynamic=2),
+        Resource("queue", "res", static=2, dynamic=2),
         Resource("rotten", "res", static=1, dynamic=0, template_exists=False),
     ]
-    # Passes of three seconds; everything else as the cookbook writes it.
-    with DaemonsHeadNode("parallelcluster-daemons", resources, clustermgtd="loop_time = 3\n", suspend_time=600, resume_timeout=120) as lab:
+    # What a site has in minutes is in seconds here, and moto launches MinCount instances, whatever MaxCount says. Everything else is as
+    # the cookbook writes it.
+    lines = "loop_time = 3\norphaned_instance_timeout = 20\nlaunch_max_batch_size = 1\n"
+    with DaemonsHeadNode("parallelcluster-daemons", resources, clustermgtd=lines, suspend_time=600, resume_timeout=120) as lab:
+        theirs = lab.launched_by_the_package(TAKEN_OVER)
+        lab.watch.wait(f"{TAKEN_OVER} up", lambda seen: is_up(seen.nodes[TAKEN_OVER]), 90)
+        what_it_would_do(lab)
         lab.supervise("clusterstatusmgtd")
         lab.supervise("clustermgtd")
         static_comes_up(lab)
         job = gone_behind_slurms_back(lab)
+        lab.expect(lab.watch.instances[theirs]["state"] == "running" and is_up(lab.watch.nodes[TAKEN_OVER]), "the package's instance was not left alone")
         by_clusterstatusmgtd(lab, job)
         by_the_packages_route(lab)
         what_others_read(lab)
+
+
+def what_it_would_do(lab):
+    """Before anything is started: what an admin is shown."""
+    checked = lab.as_admin("check")
+    lab.expect(checked.count(": fine") == 2, f"slurm-ec2 check says: {checked}")
+    would = lab.as_admin("reconcile", "--dry-run")
+    lab.expect("the mapping is missing" in would and "nothing to do" in would, f"slurm-ec2 reconcile --dry-run says: {would}")
+    lab.expect("RUNNING" in lab.as_admin("fleet", "status"), "slurm-ec2 fleet status does not say RUNNING")
 
 
 def static_comes_up(lab):
@@ -112,7 +127,7 @@ def by_clusterstatusmgtd(lab, job):
     written(lab, "START_REQUESTED")
     lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
     at_once(lab, job, FIRST)
-    watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
+    statics_up(lab)
     watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 150)
     through(lab, ["RUNNING", "STOP_REQUESTED", "STOPPING", "STOPPED", "START_REQUESTED", "STARTING", "RUNNING"])
 
@@ -121,6 +136,11 @@ def through(lab, expected):
     """The fleet was so, in this order. A request that is taken at once and a start with nothing in its way may not have been seen."""
     seen, left = lab.statuses.seen, iter(expected)
     lab.expect(seen[-1] == expected[-1] and all(one in left for one in seen), f"the fleet was {seen}, expected {expected}")
+
+
+def statics_up(lab):
+    for node in (STATIC, TAKEN_OVER):
+        lab.watch.wait(f"{node} up", lambda seen, node=node: is_up(seen.nodes[node]), 120)
 
 
 def written(lab, status):
@@ -148,7 +168,6 @@ def beats(lab):
 
 def by_the_packages_route(lab):
     """clustermgtd is stopped, slurm_fleet_status_manager does the work, clustermgtd is started; the table is somebody else's."""
-    watch = lab.watch
     lab.end("clusterstatusmgtd")
     lab.set_status("RUNNING", "STOP_REQUESTED")
     lab.by_recipe("STOP_REQUESTED", "STOPPING", "STOPPED")
@@ -156,8 +175,8 @@ def by_the_packages_route(lab):
     lab.set_status("STOPPED", "START_REQUESTED")
     lab.by_recipe("START_REQUESTED", "STARTING", "RUNNING")
     lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
-    watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
-    published(lab, [STATIC])
+    statics_up(lab)
+    published(lab, [STATIC, TAKEN_OVER])
     lab.expect(lab.log("slurm_fleet_status_manager.log"), "slurm_fleet_status_manager.log is empty")
 
 

@@ -162,8 +162,26 @@ fn a_start_ends_protected_mode_and_forgets_the_failures_before_it() {
     assert_eq!((fleet.partition().as_str(), fleet.status().as_str()), ("UP", "RUNNING"));
     let left: Value = serde_json::from_slice(&fs::read(fleet.site.path("state/failures.json")).unwrap()).unwrap();
     assert_eq!(left["groups"], json!({}));
+    assert!(left["started"].is_string() || left["started"].is_number(), "for a clustermgtd that saw none of it: {left}");
     // What runs goes on.
     assert_eq!((fleet.nodes()[0].1.as_str(), fleet.site.live().len()), ("ALLOCATED+CLOUD", 1));
+}
+
+#[test]
+fn a_fleet_that_runs_with_an_inactive_partition_is_started_again() {
+    let fleet = Fleet::new(Behaviour::default());
+    fleet.show(&[("c5-1", OFF)]);
+    let ran = fleet.fleet(&["start"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "the fleet is RUNNING already\n"), "{}", ran.stderr);
+    fleet.site.scontrol("partitions", "PartitionName=q1\n   State=INACTIVE TotalCPUs=1\n\n");
+    let ran = fleet.fleet(&["start"]);
+    assert_eq!(ran.code, Some(0), "{}\n{}", ran.stderr, fleet.site.log("slurm-ec2"));
+    assert!(ran.stdout.contains("partition q1 is inactive"), "{}", ran.stdout);
+    assert_eq!((fleet.partition().as_str(), fleet.status().as_str()), ("UP", "RUNNING"));
+    fleet.site.scontrol("fail.show", "1\nUnable to contact slurm controller (connect failure)\n");
+    let ran = fleet.fleet(&["start"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("RUNNING already") && ran.stderr.contains("Unable to contact"), "{}", ran.stderr);
 }
 
 #[test]
@@ -245,6 +263,30 @@ fn a_request_that_was_made_before_the_daemon_came_is_carried_out() {
     fleet.assert_stopped();
 }
 
+#[test]
+fn a_request_that_cannot_be_taken_is_told_once_and_keeps_no_signal_from_the_daemon() {
+    let fleet = Fleet::with(Behaviour::default(), "[fleet]\npoll = \"1h\"\n");
+    fleet.up(&[("c5-1", "IDLE+CLOUD")]);
+    fleet.set_status("STOP_REQUESTED");
+    let in_the_way = fleet.site.path("state/fleet.lock");
+    let _ = fs::remove_file(&in_the_way);
+    fs::create_dir(&in_the_way).unwrap();
+    let told = |log: &str| log.lines().filter(|line| line.contains("fleet.lock")).count();
+    let daemon = fleet.daemon();
+    fleet.wait("the error", || told(&daemon.log()) > 0);
+    // Asked again it tries again, and has nothing new to tell.
+    assert_eq!(fleet.fleet(&["stop"]).code, Some(0));
+    let log = daemon.log();
+    assert_eq!(daemon.end_in_time(), Some(0), "{}", log.lines().count());
+    let log = fleet.site.log("clusterstatusmgtd");
+    assert_eq!(told(&log), 1, "{log}");
+    // One that comes when nothing is in the way carries it out.
+    fs::remove_dir(&in_the_way).unwrap();
+    let _daemon = fleet.daemon();
+    fleet.wait("the stop", || fleet.status() == "STOPPED");
+    fleet.assert_stopped();
+}
+
 /// Ends the daemon while its n-th update waits, as systemd does or with SIGKILL; then lets the update go.
 fn interrupt(fleet: &Fleet, update: usize, gently: bool, begin: impl FnOnce()) {
     let hold = fleet.site.path(&format!("bin/scontrol.hold.{update}"));
@@ -262,6 +304,7 @@ fn interrupt(fleet: &Fleet, update: usize, gently: bool, begin: impl FnOnce()) {
     fs::remove_file(&hold).unwrap();
 }
 
+/// B113.
 #[test]
 fn killed_anywhere_a_stop_is_taken_up_again() {
     for (update, gently) in [(1, true), (1, false), (2, false), (3, true), (4, false), (5, false)] {

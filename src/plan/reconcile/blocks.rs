@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Draft, Level, Memory, Policy, ReservationOrder, What};
+use crate::model::cluster::Reservation;
 use crate::model::time::Timestamp;
 
 /// EC2 is asked for the blocks' states as often: the package's time, which it stretches to 11 minutes.
@@ -21,6 +22,11 @@ const ID: &str = "cr-";
 /// The state of a block that EC2 does not know; nothing is done because of it.
 const UNKNOWN: &str = "unknown";
 const ACTIVE: &str = "active";
+
+/// Are Slurm's reservations to be asked for? Without blocks, now or earlier, none of them is of interest.
+pub(crate) fn need_reservations(policy: &Policy, memory: &Memory) -> bool {
+    policy.upkeep.manage_blocks && (ids(policy).next().is_some() || !memory.blocks_waiting.is_empty())
+}
 
 /// Is EC2 to be asked for the blocks' states in this pass? The program's first pass asks whatever this says.
 pub(crate) fn are_due(policy: &Policy, memory: &Memory, now: Timestamp) -> bool {
@@ -43,9 +49,10 @@ pub(super) fn blocks(draft: &mut Draft<'_>) {
         return;
     }
     remember(draft);
+    // What is reserved is not known: in the next pass.
+    let Some(shown) = &draft.snapshot.reservations else { return };
     let nodes = nodes_of_blocks(draft);
-    let reservations: BTreeMap<&str, &[String]> =
-        draft.snapshot.reservations.iter().map(|it| (it.name.as_str(), it.nodes.as_slice())).collect();
+    let reservations: BTreeMap<&str, &[String]> = shown.iter().map(|it| (it.name.as_str(), it.nodes.as_slice())).collect();
     for (id, nodes) in &nodes {
         let name = format!("{PREFIX}{id}");
         let state = draft.memory.blocks_waiting.get(*id).cloned();
@@ -67,7 +74,7 @@ pub(super) fn blocks(draft: &mut Draft<'_>) {
             _ => {}
         }
     }
-    forget_others(draft, &nodes);
+    forget_others(draft, shown, &nodes);
 }
 
 /// Takes in what EC2 said. A block that it does not know stays as it was remembered.
@@ -108,13 +115,12 @@ fn nodes_of_blocks<'a>(draft: &Draft<'a>) -> BTreeMap<&'a str, Vec<&'a str>> {
 }
 
 /// Reservations of blocks that the configuration no longer has. Where it has no blocks and never had, there is nothing of ours.
-fn forget_others(draft: &mut Draft<'_>, configured: &BTreeMap<&str, Vec<&str>>) {
+fn forget_others(draft: &mut Draft<'_>, shown: &[Reservation], configured: &BTreeMap<&str, Vec<&str>>) {
     if configured.is_empty() && draft.memory.blocks_waiting.is_empty() {
         return;
     }
     let mut reserved = BTreeSet::new();
-    let snapshot = draft.snapshot;
-    for reservation in &snapshot.reservations {
+    for reservation in shown {
         let Some(id) = reservation.name.strip_prefix(PREFIX).filter(|id| id.starts_with(ID)) else { continue };
         reserved.insert(id);
         if !configured.contains_key(id) {
@@ -143,7 +149,7 @@ fn same(reserved: &[String], nodes: &[&str]) -> bool {
 mod tests {
     use super::super::test_support::{NOW, World, lines, notes};
     use super::*;
-    use crate::model::cluster::{CapacityBlock, Reservation};
+    use crate::model::cluster::CapacityBlock;
 
     const CREATE: &str = "reserve pcluster-cr-1";
     const UPDATE: &str = "update-reservation pcluster-cr-1";
@@ -186,7 +192,7 @@ mod tests {
         ] {
             let mut world = world();
             world.snapshot.blocks = told(&[("cr-1", state)]);
-            world.snapshot.reservations.extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
+            shown(&mut world).extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
             let decision = world.decide();
             assert_eq!(lines(&decision.actions), expected, "{state} {reserved:?}");
             for action in &decision.actions {
@@ -210,17 +216,21 @@ mod tests {
         {
             let mut world = world();
             world.snapshot.blocks = told(&[("cr-1", state)]);
-            world.snapshot.reservations.extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
+            shown(&mut world).extend(reserved.map(|nodes| reservation("pcluster-cr-1", nodes)));
             assert_eq!(world.pass_lines(), [expected]);
             world.snapshot.blocks = None;
             assert_eq!(world.pass_lines(), [expected]);
-            world.snapshot.reservations.clear();
+            shown(&mut world).clear();
             if state != "active" {
-                world.snapshot.reservations.push(reservation("pcluster-cr-1", &NODES));
+                shown(&mut world).push(reservation("pcluster-cr-1", &NODES));
             }
             assert_eq!(world.pass_lines(), [""; 0], "it has worked");
             assert_eq!(world.pass_lines(), [""; 0]);
         }
+    }
+
+    fn shown(world: &mut World) -> &mut Vec<Reservation> {
+        world.snapshot.reservations.get_or_insert_default()
     }
 
     #[test]
@@ -252,7 +262,7 @@ mod tests {
         let mut world = world();
         world.policy.groups[2].block = Some("cr-2".to_owned());
         world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
-        world.snapshot.reservations.push(reservation("pcluster-cr-2", &["q2-dy-c5-1"]));
+        shown(&mut world).push(reservation("pcluster-cr-2", &["q2-dy-c5-1"]));
         let decision = world.pass();
         assert_eq!(lines(&decision.actions), [CREATE], "what is there for the unknown one stays");
         assert!(notes(&decision).contains(&"capacity block cr-2 is in the configuration, but EC2 does not know it"));
@@ -274,20 +284,38 @@ mod tests {
     fn reservations_of_blocks_that_are_no_longer_configured_go() {
         let mut world = world();
         let names = ["pcluster-cr-1", "pcluster-cr-9", "pcluster-maintenance", "cr-9", "maintenance"];
-        world.snapshot.reservations = names.map(|name| reservation(name, &NODES)).to_vec();
+        world.snapshot.reservations = Some(names.map(|name| reservation(name, &NODES)).to_vec());
         world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
         assert_eq!(world.pass_lines(), ["delete-reservation pcluster-cr-9"]);
         // The last block leaves the configuration: its reservation goes, until it is gone.
         world.policy.groups.iter_mut().for_each(|group| group.block = None);
         world.snapshot.blocks = None;
-        world.snapshot.reservations.retain(|it| it.name != "pcluster-cr-9");
+        shown(&mut world).retain(|it| it.name != "pcluster-cr-9");
         assert_eq!(world.pass_lines(), [DELETE]);
         assert_eq!(world.pass_lines(), [DELETE]);
-        world.snapshot.reservations.retain(|it| it.name != "pcluster-cr-1");
+        shown(&mut world).retain(|it| it.name != "pcluster-cr-1");
         assert_eq!(world.pass_lines(), [""; 0]);
         // Never had blocks, as far as anybody remembers: such reservations are somebody else's.
-        world.snapshot.reservations.push(reservation("pcluster-cr-9", &NODES));
+        shown(&mut world).push(reservation("pcluster-cr-9", &NODES));
         assert_eq!(world.pass_lines(), [""; 0]);
+    }
+
+    /// Slurm does not tell them: what is remembered stays, and the rest of the pass goes on.
+    #[test]
+    fn reservations_that_are_not_known_are_neither_made_nor_forgotten() {
+        let mut world = world();
+        assert!(need_reservations(&world.policy, &world.memory));
+        world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
+        assert_eq!(world.pass_lines(), [CREATE]);
+        let remembered = world.memory.blocks_waiting.clone();
+        world.snapshot.reservations = None;
+        assert_eq!(world.pass_lines(), [""; 0]);
+        world.policy.groups.iter_mut().for_each(|group| group.block = None);
+        assert_eq!(world.pass_lines(), [""; 0]);
+        assert_eq!(world.memory.blocks_waiting, remembered);
+        assert!(need_reservations(&world.policy, &world.memory), "one may be left");
+        world.memory.blocks_waiting.clear();
+        assert!(!need_reservations(&world.policy, &world.memory));
     }
 
     #[test]
@@ -296,7 +324,7 @@ mod tests {
         world.snapshot.blocks = told(&[("cr-1", "scheduled")]);
         world.pass();
         world.policy.upkeep.manage_blocks = false;
-        world.snapshot.reservations = vec![reservation("pcluster-cr-9", &NODES)];
+        world.snapshot.reservations = Some(vec![reservation("pcluster-cr-9", &NODES)]);
         let decision = world.pass();
         assert!(decision.actions.is_empty());
         let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);

@@ -22,7 +22,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_static: bool,
     pub(crate) entry: Option<&'a NodeEntry>,
     pub(crate) backing: Backing<'a>,
-    /// What is named behind the node will not come (back): ended, or not shown for longer than `missing.rs` allows.
+    /// What is named behind the node will not come (back): ended, or neither shown nor heard for longer than `missing.rs` allows.
     pub(crate) is_gone: bool,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Backing;
 use super::report::Bootstrap;
-use super::{Draft, Facts, Order, What, protected, state};
+use super::{Draft, Facts, Order, What, boots, state};
 use crate::model::cluster::{Ailment, Check};
 use crate::model::instance::Instance;
 use crate::model::node::Base;
@@ -38,12 +38,12 @@ pub(super) fn failing_checks(draft: &mut Draft<'_>) {
         let why = format!("{} of {}: {}", failing.check, instance.id, failing.text);
         if node.state.is_powering_up() {
             // It would not be there for long, and the boot may hang till ResumeTimeout (M13).
-            protected::count_failure(draft, index, Bootstrap::Other, &why);
+            boots::failed(draft, index, Bootstrap::Other, &why);
             draft.take_down(index, &failing.reason(), &why);
         } else if node.state.is_down() {
             // A static node that comes up: no longer left to it, so that it is replaced at once. Other rules have all others.
             if draft.memory.replacing.remove(name).is_some() {
-                protected::count_failure(draft, index, Bootstrap::Other, &why);
+                boots::failed(draft, index, Bootstrap::Other, &why);
             }
         } else if node.state.has("DRAIN") {
             known.insert(name.to_owned(), instance.id.clone());
@@ -89,10 +89,12 @@ fn counts(draft: &Draft<'_>, ailment: &Ailment, instance: &Instance) -> bool {
     }
 }
 
-/// slurmd came up a short while ago: the checks may still tell of the time before (M14).
+/// slurmd came up a short while ago: the checks may still tell of the time before (M14). A time far ahead of now is none: the node's clock
+/// is wrong, and the checks of its instance would not count for as long.
 fn has_just_started(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
-    let started = facts.node.slurmd_start_time.max(facts.node.boot_time).map(Timestamp::from_secs);
-    started.is_some_and(|at| draft.snapshot.now.since(at) < draft.policy.upkeep.check_grace)
+    let (now, grace) = (draft.snapshot.now, draft.policy.upkeep.check_grace);
+    let mut times = [facts.node.slurmd_start_time, facts.node.boot_time].into_iter().flatten().map(Timestamp::from_secs);
+    times.any(|at| now.since(at) < grace && at.since(now) < grace)
 }
 
 #[cfg(test)]
@@ -195,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_is_ahead_hides_no_check() {
+        for (ahead, expected) in [(100, vec![]), (LONG, drained(NODE, REASON))] {
+            let mut world = world("IDLE+CLOUD", LONG);
+            let started = world.snapshot.now.secs() + ahead;
+            world.slurm(NODE).slurmd_start_time = Some(started);
+            assert_eq!(world.pass_lines(), expected, "{ahead} s");
+            let booted = world.ago(60).secs();
+            world.slurm(NODE).boot_time = Some(booted);
+            assert_eq!(world.pass_lines(), [""; 0], "it has booted just now");
+        }
+    }
+
+    #[test]
     fn nodes_that_go_anyway_or_are_out_of_service_are_left_alone() {
         for state in ["IDLE+CLOUD+POWER_DOWN", "ALLOCATED+CLOUD+DRAIN+POWER_DOWN", "FUTURE+CLOUD", "UNKNOWN+CLOUD"] {
             assert_eq!(lines(&world(state, LONG).decide().actions), [""; 0], "{state}");
@@ -247,7 +262,8 @@ mod tests {
             let ailment = impaired(&world, Check::Instance, Some(200));
             ail(&mut world, "i-1", vec![ailment]);
             let decision = world.pass();
-            assert_eq!(lines_of(&decision, NODE), taken_down(NODE, "i-1", REASON), "{state}");
+            let console = vec![format!("console i-1 of {NODE}")];
+            assert_eq!(lines_of(&decision, NODE), [console, taken_down(NODE, "i-1", REASON)].concat(), "{state}");
             assert_eq!(decision.report.boot_failures["other-bootstrap-error"], [NODE]);
             assert_eq!(world.memory.failures["q1"]["q1/c5"].count, 1);
             // Nothing of it has happened: tried again, not counted again.
@@ -273,6 +289,7 @@ mod tests {
             lines.contains(&format!("terminate i-1 of {STATIC}")) && lines.contains(&format!("launch {STATIC}")),
             "{lines:?}"
         );
+        assert_eq!(lines[0], format!("console i-1 of {STATIC}"));
         assert_eq!(world.memory.failures["q1"]["q1/c5"].count, 1);
         assert_eq!(decision.report.boot_failures["other-bootstrap-error"], [STATIC]);
         assert_eq!(world.memory.replacing[STATIC].since, asked + std::time::Duration::from_mins(5), "a new replacement");

@@ -36,6 +36,22 @@ pub(super) fn stopped(draft: &mut Draft<'_>) {
     memory.failures_seen = snapshot.now;
 }
 
+/// Was the fleet started since the last pass? Then the same is over, for no pass need have seen the stop before it. A start that ends
+/// protected mode stops nothing: what is remembered of nodes that still have what stood behind them stays.
+pub(super) fn started(draft: &mut Draft<'_>) {
+    let Some(at) = draft.snapshot.started.filter(|at| draft.memory.started != Some(*at)) else { return };
+    let (snapshot, memory) = (draft.snapshot, &mut draft.memory);
+    let is_mapped = |node: &String| snapshot.mapping.nodes.contains_key(node);
+    memory.started = Some(at);
+    memory.orphans.clear();
+    memory.replacing.retain(|node, _| is_mapped(node));
+    memory.shortages.clear();
+    memory.failing.retain(|_, instance| snapshot.instances.get(instance).is_some_and(|found| found.state.is_live()));
+    memory.failures.clear();
+    memory.counted.retain(|node, _| is_mapped(node));
+    memory.failures_seen = memory.failures_seen.max(at);
+}
+
 fn stop(draft: &mut Draft<'_>, index: usize) {
     let facts = draft.facts[index];
     let state = &facts.node.state;
@@ -89,7 +105,7 @@ pub(super) fn inactive_partitions(draft: &mut Draft<'_>) {
 fn take_out(draft: &mut Draft<'_>, index: usize) {
     let facts = draft.facts[index];
     let state = &facts.node.state;
-    if state::is_rebooting(state) {
+    if sync::comes_back(&facts) {
         return;
     }
     if state::has_job(state) && !state::is_down(state) {

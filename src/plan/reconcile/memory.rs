@@ -1,6 +1,6 @@
 //! What clustermgtd remembers from pass to pass, and over its own restarts: kept as `clustermgtd.json` in the state folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,10 @@ use crate::model::time::Timestamp;
 pub(crate) struct Memory {
     /// Instances that stood behind no node in the last pass, and since when.
     pub(crate) orphans: BTreeMap<String, Timestamp>,
-    /// Nodes whose instance EC2 did not show in the last pass.
+    /// Instances found without a node when the mapping was rebuilt: they may serve one all the same, so they are never orphans.
+    #[serde(default)]
+    pub(crate) unbound: BTreeMap<String, Unbound>,
+    /// Nodes that slurmctld did not hear in the last pass, and whose instance EC2 did not show.
     pub(crate) missing: BTreeMap<String, Missing>,
     /// Nodes in a state that is wrong only if it lasts: the state and the passes in which it was seen.
     pub(crate) watched: BTreeMap<String, Watched>,
@@ -27,14 +30,25 @@ pub(crate) struct Memory {
     pub(crate) counted: BTreeMap<String, String>,
     /// The latest boot failure of others (`failures.json`) that was counted.
     pub(crate) failures_seen: Timestamp,
+    /// The last start of the fleet that was seen.
+    #[serde(default)]
+    pub(crate) started: Option<Timestamp>,
     /// Nodes that were drained because a check of their instance fails, with the instance.
     pub(crate) failing: BTreeMap<String, String>,
-    /// Queues that protected mode has set inactive, and when.
+    /// Queues that protected mode has set inactive, or has asked to, and when.
     pub(crate) protected: BTreeMap<String, Timestamp>,
     /// When Capacity Blocks were last looked at.
     pub(crate) blocks_checked: Timestamp,
     /// Capacity Blocks that were not active then: their nodes are reserved.
     pub(crate) blocks_waiting: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unbound {
+    pub(crate) since: Timestamp,
+    /// Passes running in which EC2 did not show it.
+    pub(crate) unseen: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +85,19 @@ pub(crate) struct Shortage {
     pub(crate) kind: BackoffKind,
     pub(crate) since: Timestamp,
     pub(crate) until: Timestamp,
+    /// It is over, and kept until the nodes that lay there are seen otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) over: Option<Over>,
+}
+
+/// The end of a group's rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Over {
+    /// Nodes that were down because of the rest when it ended, and have been so in each pass since.
+    pub(crate) nodes: BTreeSet<String>,
+    /// Passes since then, the one that ended it included.
+    pub(crate) passes: u32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@
 
 mod action;
 mod blocks;
+mod boots;
 mod facts;
 mod forgotten;
 mod health;
@@ -44,7 +45,7 @@ mod tests_sync;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub(crate) use action::{Action, Order, ReservationOrder, What};
-pub(crate) use blocks::are_due as blocks_are_due;
+pub(crate) use blocks::{are_due as blocks_are_due, need_reservations};
 pub(crate) use facts::Facts;
 pub(crate) use memory::Memory;
 #[cfg(test)]
@@ -69,7 +70,8 @@ pub(crate) struct Snapshot {
     /// Every node that Slurm shows, configured or not (a node that is not ours may hold an instance that is).
     pub(crate) nodes: BTreeMap<String, Member>,
     pub(crate) partitions: BTreeMap<String, Partition>,
-    pub(crate) reservations: Vec<Reservation>,
+    /// `None`: Slurm was not asked, or did not tell them.
+    pub(crate) reservations: Option<Vec<Reservation>>,
     /// Instances that are ours by tag and live, and those that the mapping or Slurm names, in whatever state EC2 shows them.
     pub(crate) instances: BTreeMap<String, Instance>,
     /// Those of them that are not ours by tag: Slurm's InstanceId alone names them. They back their node and are never terminated.
@@ -87,6 +89,8 @@ pub(crate) struct Snapshot {
     pub(crate) blocks: Option<BTreeMap<String, CapacityBlock>>,
     /// Boot failures that slurm_resume_fail and slurm_suspend have noted: node and time.
     pub(crate) boot_failures: Vec<(String, Timestamp)>,
+    /// When the fleet was last started, as the start itself noted it.
+    pub(crate) started: Option<Timestamp>,
 }
 
 /// A node as Slurm shows it, and its place in the configuration.
@@ -113,6 +117,7 @@ pub(crate) struct Decision {
 /// One pass. Each node gets the repair of the first rule that finds something to do; rules that only watch come after.
 pub(crate) fn reconcile(snapshot: &Snapshot, memory: &Memory, policy: &Policy) -> Decision {
     let mut draft = Draft::new(snapshot, memory, policy);
+    inactive::started(&mut draft);
     if policy.upkeep.disabled {
         return draft.finish();
     }

@@ -17,6 +17,8 @@ pub(crate) struct Policy {
     /// Beside ParallelCluster: a static node resumes itself when it is up (aws-facts B.13), and words and rules are the package's.
     pub(crate) parallelcluster: bool,
     pub(crate) suspend: SuspendRules,
+    /// Slurm shows no nodes that are off (before 23.02 without `PrivateData=cloud`): one that it does not show may be there all the same.
+    pub(crate) hides_off_nodes: bool,
 }
 
 /// What slurm.conf says about powering idle nodes down.

@@ -1,6 +1,7 @@
 //! Protected mode: a queue whose nodes fail at boot again and again takes no more jobs, so that it does not burn money (aws-facts D.5).
 //! Boot failures that other rules and slurm_resume_fail found in; counts per queue and group, and the queue's end, out. It ends by a start
-//! of the fleet, or of the queue by hand; both clear the counts, so that leftovers never bring it back.
+//! of the fleet, which clears the counts, so that leftovers never bring it back. That a queue is up again says nothing while the fleet is
+//! PROTECTED: slurmctld forgets INACTIVE when it restarts or reads slurm.conf again.
 
 use std::collections::BTreeSet;
 
@@ -67,8 +68,11 @@ pub(super) fn protected(draft: &mut Draft<'_>) {
 
 /// Boot failures that slurm_resume_fail has noted since the last pass: slurmctld's ResumeTimeout, mostly over before a pass sees it.
 fn noted_by_others(draft: &mut Draft<'_>) {
-    let (snapshot, seen) = (draft.snapshot, draft.memory.failures_seen);
-    for (node, at) in snapshot.boot_failures.iter().filter(|(_, at)| *at > seen) {
+    let (snapshot, now) = (draft.snapshot, draft.snapshot.now);
+    // Seen or noted while the clock was ahead: nothing of the time until then would count.
+    let seen = draft.memory.failures_seen.min(now);
+    draft.memory.failures_seen = seen;
+    for (node, at) in snapshot.boot_failures.iter().filter(|(_, at)| *at > seen && *at <= now) {
         draft.memory.failures_seen = draft.memory.failures_seen.max(*at);
         let Ok(index) = draft.facts.binary_search_by(|facts| facts.name.cmp(node)) else { continue };
         let facts = &draft.facts[index];
@@ -90,10 +94,10 @@ fn settle(draft: &mut Draft<'_>) {
     draft.memory.counted.retain(|node, _| counted.contains(node.as_str()));
 }
 
-/// Queues that are ours to look after again. An order to set a queue inactive is remembered only when the queue is seen to be: one that
-/// failed is given again.
+/// Was the fleet started? Then all is counted anew; else the protected queues are kept inactive. An order is remembered in the pass that
+/// gives it, so that a start before the next pass is seen as one; RUNNING with a queue inactive is an order of which half got through.
 fn leave(draft: &mut Draft<'_>, threshold: u64) {
-    let (policy, fleet, now) = (draft.policy, draft.snapshot.fleet, draft.snapshot.now);
+    let (policy, fleet, now, partitions) = (draft.policy, draft.snapshot.fleet, draft.snapshot.now, &draft.snapshot.partitions);
     draft.memory.failures.retain(|queue, groups| {
         groups.retain(|name, _| policy.groups.iter().any(|group| group.name == *name));
         policy.partitions.contains(queue) && !groups.is_empty()
@@ -105,19 +109,18 @@ fn leave(draft: &mut Draft<'_>, threshold: u64) {
             draft.memory.protected.entry(queue).or_insert(now);
         }
     }
-    let (inactive, started): (Vec<_>, Vec<_>) =
+    draft.memory.protected.retain(|queue, _| policy.partitions.contains(queue) && partitions.contains_key(queue));
+    let (inactive, others): (Vec<_>, Vec<_>) =
         draft.memory.protected.keys().cloned().partition(|queue| is_inactive(draft, queue));
-    if fleet == FleetStatus::Running && inactive.is_empty() && !started.is_empty() {
+    if fleet == FleetStatus::Running && inactive.is_empty() && !others.is_empty() {
         draft.memory.failures.clear();
         draft.memory.protected.clear();
         draft.note(Level::Info, "the fleet was started after protected mode: boot failures are counted anew");
         return;
     }
-    for queue in started {
-        draft.memory.protected.remove(&queue);
-        if draft.memory.failures.remove(&queue).is_some() {
-            draft.note(Level::Info, format!("queue {queue} is no longer inactive: its boot failures are counted anew"));
-        }
+    // Down or draining by somebody's hand it takes no job either.
+    for queue in others.into_iter().filter(|queue| partitions.get(queue).is_some_and(|it| it.state == PartitionState::Up)) {
+        draft.act(What::Inactivate { partition: queue }, "it is up, and protected until the fleet is started");
     }
     if let (FleetStatus::Running, Some(queue)) = (fleet, inactive.first()) {
         protect_fleet(draft, &format!("queue {queue} is inactive because its nodes fail to boot"));
@@ -149,6 +152,7 @@ fn enter(draft: &mut Draft<'_>, threshold: u64) {
         .keys()
         .filter(|queue| failures_of(&draft.memory, queue) >= threshold)
         .filter(|queue| draft.snapshot.partitions.contains_key(*queue) && !is_inactive(draft, queue))
+        .filter(|queue| !draft.memory.protected.contains_key(*queue))
         .cloned()
         .collect();
     for queue in due {
@@ -166,6 +170,7 @@ fn enter(draft: &mut Draft<'_>, threshold: u64) {
         draft.act(What::Inactivate { partition: queue.clone() }, why.clone());
         draft.note(Level::Error, told(draft, &queue, &why));
         protect_fleet(draft, &format!("queue {queue}: {why}"));
+        draft.memory.protected.insert(queue, draft.snapshot.now);
     }
 }
 

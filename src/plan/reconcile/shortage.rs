@@ -2,20 +2,27 @@
 //! launch failed, by the code in their Reason, in; nodes to set down, and to bring back when the time is over, out.
 //!
 //! A node whose launch failed stays down. The group's other nodes that are off are set down with the same code, so that the scheduler
-//! looks elsewhere. Nodes that are up or coming up are never touched. The end needs nothing but the clock.
+//! looks elsewhere. Nodes that are up or coming up are never touched. The end needs nothing but the clock; that a node still lies there
+//! with its old code, because its power-down has not got through, begins no new rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::facts::Backing;
-use super::memory::Shortage;
+use super::memory::{Over, Shortage};
 use super::reasons::{DISABLED, ENABLED};
-use super::{Draft, Facts, Level, Order, Policy, blocks, state};
+use super::{Draft, Facts, Level, Order, POWER_DOWNS, Policy, STAYS_DOWN, blocks, state};
 use crate::model::ec2_codes;
 use crate::model::failure::{BackoffKind, RESUME_TIMEOUT, blamed_in, code_of, reason_with};
 
 /// For [`DISABLED`], where it is not capacity that lacks.
 const DISABLED_OTHERWISE: &str = "Temporarily disabling node: launches of its group fail";
+
+/// For so many passes a node that lies there after the end is taken for one that has not been brought back yet: one more than the
+/// power-downs, for the resume that follows them. After that its code counts as a new one.
+const ENDING: u32 = POWER_DOWNS + 1;
+/// A static node is launched at once, and EC2 mostly refuses before the next pass.
+const ENDING_STATIC: u32 = 1;
 
 /// Does the group rest now?
 pub(super) fn is_resting(draft: &Draft<'_>, group: usize) -> bool {
@@ -23,12 +30,13 @@ pub(super) fn is_resting(draft: &Draft<'_>, group: usize) -> bool {
 }
 
 /// The node's launch failed: its group rests from now on, if the code in its Reason asks for it. Once: what fails while the group rests,
-/// or in the pass that ends it, prolongs nothing.
+/// or in the pass that ends it, prolongs nothing, nor does what was left lying then.
 pub(super) fn begin(draft: &mut Draft<'_>, facts: &Facts<'_>) {
     let (name, now) = (&draft.policy.groups[facts.group].name, draft.snapshot.now);
     let Some(code) = failed_with(draft, facts) else { return };
     let Some((kind, time)) = rest(draft.policy, facts.group, code) else { return };
-    if draft.memory.shortages.contains_key(name) {
+    let before = draft.memory.shortages.get(name);
+    if before.is_some_and(|shortage| shortage.over.as_ref().is_none_or(|over| over.nodes.contains(facts.name))) {
         return;
     }
     let until = now + time;
@@ -36,7 +44,7 @@ pub(super) fn begin(draft: &mut Draft<'_>, facts: &Facts<'_>) {
         Level::Warn,
         format!("group {name} rests until {until} after {code}: its nodes that are off are set down, those that are up are left"),
     );
-    draft.memory.shortages.insert(name.clone(), Shortage { code: code.to_owned(), kind, since: now, until });
+    draft.memory.shortages.insert(name.clone(), Shortage { code: code.to_owned(), kind, since: now, until, over: None });
 }
 
 /// The Reason of nodes of a resting group that nobody tried to launch.
@@ -55,7 +63,7 @@ fn rest(policy: &Policy, group: usize, code: &str) -> Option<(BackoffKind, Durat
 
 /// A beginning in the future was written by a clock that was wrong: its end would be as wrong.
 fn is_over(draft: &Draft<'_>, shortage: &Shortage) -> bool {
-    shortage.until <= draft.snapshot.now || shortage.since > draft.snapshot.now
+    shortage.over.is_some() || shortage.until <= draft.snapshot.now || shortage.since > draft.snapshot.now
 }
 
 pub(super) fn shortages(draft: &mut Draft<'_>) {
@@ -90,11 +98,11 @@ pub(super) fn shortages(draft: &mut Draft<'_>) {
 /// Dynamic nodes in service that no other rule has taken; static ones are `statics.rs`'s.
 fn is_concerned(draft: &Draft<'_>, index: usize) -> bool {
     let facts = &draft.facts[index];
-    !facts.is_static
-        && !draft.is_handled(facts.name)
-        && !draft.is_out_of_service(facts)
-        && !blocks::is_waiting(draft, facts.group)
-        && !state::is_rebooting(&facts.node.state)
+    !facts.is_static && !draft.is_handled(facts.name) && is_in_service(draft, facts)
+}
+
+fn is_in_service(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
+    !draft.is_out_of_service(facts) && !blocks::is_waiting(draft, facts.group) && !state::is_rebooting(&facts.node.state)
 }
 
 /// The code with which the node's launch failed: it is down, and nothing came of it. One that failed along with a node of another group,
@@ -140,24 +148,50 @@ fn set_down<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>, code: &str) {
 fn bring_back<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
     draft.handle(facts.name);
     let why = "the rest of its group is over";
-    draft.order(facts.name, Order::PowerDown, Some(ENABLED), why);
+    let is_off = facts.node.state.is_powered_down();
+    if is_off && draft.seen(facts.name, STAYS_DOWN) > POWER_DOWNS {
+        draft.order(facts.name, Order::Resume, None, &format!("{why}, and it stays down in spite of {POWER_DOWNS} power-downs"));
+    } else {
+        draft.order(facts.name, Order::PowerDown, Some(ENABLED), why);
+    }
     if facts.node.addr != facts.node.name {
         draft.order(facts.name, Order::ResetAddress, None, why);
     }
 }
 
-/// Forgets what is over; `back` = nodes brought back, by group.
+/// Tells what is over, once, and forgets it when none of the nodes that lay there does any more; `back` = nodes brought back in this
+/// pass, by group.
 fn end(draft: &mut Draft<'_>, back: &BTreeMap<usize, usize>) {
-    let over: Vec<String> = {
-        let shortages = draft.memory.shortages.iter();
-        shortages.filter(|(_, shortage)| is_over(draft, shortage)).map(|(name, _)| name.clone()).collect()
-    };
-    for name in over {
-        let Some(shortage) = draft.memory.shortages.remove(&name) else { continue };
-        let nodes = draft.policy.groups.iter().position(|group| group.name == name).and_then(|index| back.get(&index));
-        let nodes = nodes.copied().unwrap_or_default();
-        draft.note(Level::Info, format!("group {name} no longer rests after {}: {nodes} nodes are brought back", shortage.code));
+    let policy = draft.policy;
+    for (group, name) in policy.groups.iter().enumerate().map(|(group, view)| (group, &view.name)) {
+        let Some(shortage) = draft.memory.shortages.get(name).filter(|shortage| is_over(draft, shortage)) else { continue };
+        if shortage.over.is_none() {
+            let nodes = back.get(&group).copied().unwrap_or_default();
+            let text = format!("group {name} no longer rests after {}: {nodes} nodes are brought back", shortage.code);
+            draft.note(Level::Info, text);
+        }
+        let left = left_lying(draft, group, draft.memory.shortages[name].over.as_ref());
+        if left.nodes.is_empty() {
+            draft.memory.shortages.remove(name);
+        } else if let Some(shortage) = draft.memory.shortages.get_mut(name) {
+            shortage.over = Some(left);
+        }
     }
+}
+
+/// The group's nodes that lie there as they did when its rest ended; `before` = those of the last pass, if it was over then.
+fn left_lying(draft: &Draft<'_>, group: usize, before: Option<&Over>) -> Over {
+    let passes = before.map_or(0, |over| over.passes).saturating_add(1);
+    let is_left = |facts: &&Facts<'_>| {
+        let most = if facts.is_static { ENDING_STATIC } else { ENDING };
+        facts.group == group
+            && passes <= most
+            && before.is_none_or(|over| over.nodes.contains(facts.name))
+            && is_in_service(draft, facts)
+            && lies(draft, facts)
+    };
+    let nodes: BTreeSet<String> = draft.facts.iter().filter(is_left).map(|facts| facts.name.to_owned()).collect();
+    Over { nodes, passes }
 }
 
 #[cfg(test)]

@@ -64,6 +64,12 @@ pub(crate) fn is_online(state: &State) -> bool {
     matches!(state.base, Base::Idle | Base::Allocated | Base::Mixed) && !NOT_NOW.iter().any(|flag| state.has(flag))
 }
 
+/// slurmctld hears from its slurmd: a machine is there, whatever EC2 shows. Drained, marked, or about to be powered down: it answers.
+pub(crate) fn is_heard(state: &State) -> bool {
+    const NOT_HEARD: [&str; 6] = ["POWER_UP", "POWERED_DOWN", "POWERING_UP", "POWERING_DOWN", "NOT_RESPONDING", "REBOOT_ISSUED"];
+    matches!(state.base, Base::Idle | Base::Allocated | Base::Mixed) && !NOT_HEARD.iter().any(|flag| state.has(flag))
+}
+
 /// ResumeTimeout has passed: `DOWN+POWERED_DOWN`, with NOT_RESPONDING on Slurm 22.05 (aws-facts B.15), until somebody powers it down.
 pub(crate) fn is_resume_timeout(state: &State) -> bool {
     state.base == Base::Down

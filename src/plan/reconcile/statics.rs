@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::memory::Replacement;
 use super::reasons::MAINTENANCE;
-use super::{Action, Draft, Facts, Level, Order, What, blocks, protected, shortage, state, suspending};
+use super::{Draft, Facts, Level, Order, What, blocks, boots, shortage, state, suspending, sync};
 use crate::model::hostlist;
 use crate::model::time::Timestamp;
 use verdict::{Cause, Verdict};
@@ -69,17 +69,18 @@ pub(super) fn statics(draft: &mut Draft<'_>) {
     tell(draft, &up, told);
 }
 
-/// What is remembered of nodes that are static no longer.
+/// What is remembered of nodes that are static no longer, or that Slurm has no more. One that it may only hide is not forgotten.
 fn forget(draft: &mut Draft<'_>) {
-    let Draft { facts, memory, .. } = draft;
+    let Draft { snapshot, policy, facts, memory, .. } = draft;
     memory.replacing.retain(|name, _| {
+        let is_hidden = policy.hides_off_nodes && !snapshot.nodes.contains_key(name);
         let found = facts.binary_search_by(|facts| facts.name.cmp(name));
-        found.is_ok_and(|index| facts[index].is_static)
+        is_hidden || found.is_ok_and(|index| facts[index].is_static)
     });
 }
 
 fn is_exempt(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
-    state::is_rebooting(&facts.node.state) || draft.is_out_of_service(facts) || blocks::is_waiting(draft, facts.group)
+    sync::comes_back(facts) || draft.is_out_of_service(facts) || blocks::is_waiting(draft, facts.group)
 }
 
 fn adopt(draft: &mut Draft<'_>, index: usize) {
@@ -113,9 +114,8 @@ fn replace(draft: &mut Draft<'_>, index: usize, cause: &Cause, told: &mut Told) 
     draft.handle(facts.name);
     begin_rest(draft, &facts, cause);
     let comes_up = draft.memory.replacing.contains_key(facts.name);
-    let boot_failure = cause.boot_failure(comes_up);
-    if let Some(kind) = boot_failure {
-        protected::count_failure(draft, index, kind, &cause.to_string());
+    if let Some(kind) = cause.boot_failure(comes_up) {
+        boots::failed(draft, index, kind, &cause.to_string());
     }
     let rests = shortage::is_resting(draft, facts.group);
     let is_bare = facts.entry.is_none() && facts.backing.instance().is_none();
@@ -129,10 +129,6 @@ fn replace(draft: &mut Draft<'_>, index: usize, cause: &Cause, told: &mut Told) 
         return;
     }
     draft.report.unhealthy_static.push(facts.name.to_owned());
-    if boot_failure.is_some() && draft.policy.upkeep.consoles {
-        let console = |id: &str| What::Console { node: facts.name.to_owned(), instance: id.to_owned() };
-        draft.actions.extend(facts.instance_id().map(|id| Action { what: console(id), why: cause.to_string() }));
-    }
     take_out(draft, index, rests && is_bare, &cause.to_string());
     if !rests {
         draft.act(What::Launch { node: facts.name.to_owned() }, cause.to_string());

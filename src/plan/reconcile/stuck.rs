@@ -4,6 +4,7 @@
 use super::facts::Backing;
 use super::{Draft, Facts, Order, What, state};
 use crate::model::mapping::NodeState;
+use crate::model::node::State;
 
 /// Two passes: a node is `idle~` without an answer for a moment after each power-down (M01).
 const SILENT_PASSES: u32 = 2;
@@ -12,9 +13,11 @@ const SILENT_AGAIN: u32 = 30;
 const SILENT: &str = "off and not responding";
 const SILENT_REASON: &str = "Powered down and not responding: powered down again";
 
-/// An entry whose node Slurm does not show is believed to be of a node that was removed after so many passes.
+/// An entry whose node Slurm does not show, or the configuration does not have, is believed to be of one that was removed after so many
+/// passes.
 const UNKNOWN_PASSES: u32 = 3;
 const UNKNOWN: &str = "not in Slurm";
+const UNCONFIGURED: &str = "not in the configuration";
 
 pub(super) fn stuck(draft: &mut Draft<'_>) {
     for index in 0..draft.facts.len() {
@@ -49,23 +52,33 @@ pub(super) fn abandoned<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
     }
 }
 
-/// Entries of nodes that Slurm does not have any more.
+/// Entries of nodes that Slurm or the configuration does not have any more. Nothing is told to Slurm about them.
 fn removed(draft: &mut Draft<'_>) {
     let (snapshot, policy) = (draft.snapshot, draft.policy);
     for (name, entry) in &snapshot.mapping.nodes {
-        if snapshot.nodes.contains_key(name) {
-            continue;
-        }
+        let (rule, why) = match snapshot.nodes.get(name) {
+            // It may be there, and be off.
+            None if policy.hides_off_nodes => continue,
+            None => (UNKNOWN, "Slurm has no such node any more"),
+            Some(member) if member.group.is_none() && is_at_rest(&member.slurm.state) => {
+                (UNCONFIGURED, "its node is off and in no group any more")
+            }
+            Some(_) => continue,
+        };
         let is_old = snapshot.now.since(entry.launched.unwrap_or(entry.since)) >= policy.upkeep.orphan_timeout;
         let is_held = entry.state == NodeState::Launching && snapshot.launches.contains(&entry.launch);
-        if draft.seen(name, UNKNOWN) < UNKNOWN_PASSES || !is_old || is_held || snapshot.rebuilt {
+        if draft.seen(name, rule) < UNKNOWN_PASSES || !is_old || is_held || snapshot.rebuilt {
             continue;
         }
-        let why = "Slurm has no such node any more";
         let instance = entry.instance_id.as_ref().and_then(|id| snapshot.instances.get(id));
         match instance.filter(|instance| instance.state.is_live() && !draft.stays(&instance.id)) {
             Some(instance) => draft.terminate(&instance.id, Some(name), why),
             None => draft.act(What::Forget { node: name.clone() }, why),
         }
     }
+}
+
+/// Off, and nobody waits for it.
+fn is_at_rest(state: &State) -> bool {
+    state::is_off(state) || state::is_resume_timeout(state)
 }

@@ -4,7 +4,7 @@
 use super::facts::Backing;
 use super::reasons::UNHEALTHY;
 use super::report::Bootstrap;
-use super::{Draft, Facts, Order, protected, state};
+use super::{Draft, Facts, Order, blocks, boots, state};
 use crate::model::instance::{Instance, tag};
 
 /// With more nodes than these the reason names no instance: each reason of its own is an update of its own.
@@ -91,15 +91,21 @@ pub(super) fn gone(draft: &mut Draft<'_>) {
     }
 }
 
+/// A reboot that Slurm was asked for, which brings the node back by itself (M14); not from an instance that has ended.
+pub(super) fn comes_back(facts: &Facts<'_>) -> bool {
+    state::is_rebooting(&facts.node.state) && !matches!(facts.backing, Backing::Ended(_))
+}
+
 /// Not so: a node that comes back by itself or goes by itself; one that slurm_resume is about to be called for, which replaces what it
-/// finds; one that is down, where there is nothing to requeue and other rules decide.
+/// finds; one that is down, where there is nothing to requeue and other rules decide, unless they spare it.
 fn can_be_taken_down(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
     let state = &facts.node.state;
-    if state::is_rebooting(state) || state::is_powering_down(state) {
+    if comes_back(facts) || state::is_powering_down(state) {
         return false;
     }
     if state::is_down(state) {
-        return !draft.policy.upkeep.terminate_down_nodes;
+        let is_spared = state::is_rebooting(state) || blocks::is_waiting(draft, facts.group);
+        return is_spared || !draft.policy.upkeep.terminate_down_nodes;
     }
     let goes = state.power_down_requested() && !state.is_powering_up() && !state::has_job(state);
     !goes && !state.is_powered_down()
@@ -110,7 +116,7 @@ pub(super) fn take_gone_down(draft: &mut Draft<'_>, index: usize, is_named: bool
     let facts = draft.facts[index];
     let what = what_is_gone(&facts, is_named);
     if facts.node.state.is_awaited() {
-        protected::count_failure(draft, index, Bootstrap::Other, &what);
+        boots::failed(draft, index, Bootstrap::Other, &what);
     }
     draft.take_down(index, &format!("{UNHEALTHY}: {what}"), &what);
 }

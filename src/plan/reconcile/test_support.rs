@@ -262,7 +262,7 @@ fn snapshot() -> Snapshot {
         fleet: FleetStatus::Running,
         nodes: BTreeMap::new(),
         partitions: BTreeMap::new(),
-        reservations: Vec::new(),
+        reservations: Some(Vec::new()),
         instances: BTreeMap::new(),
         strangers: BTreeSet::new(),
         mapping: Mapping::new("orchard"),
@@ -272,6 +272,7 @@ fn snapshot() -> Snapshot {
         ailments: BTreeMap::new(),
         blocks: None,
         boot_failures: Vec::new(),
+        started: None,
     }
 }
 
@@ -302,5 +303,6 @@ fn policy() -> Policy {
         partitions: BTreeSet::new(),
         parallelcluster: false,
         suspend: SuspendRules { time: Some(Duration::from_secs(600)), ..SuspendRules::default() },
+        hides_off_nodes: false,
     }
 }

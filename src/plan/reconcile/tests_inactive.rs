@@ -87,7 +87,8 @@ fn nothing_of_what_was_underway_outlives_a_stop() {
     world.memory.failures.entry("q1".to_owned()).or_default().entry("q1/c1".to_owned()).or_default().count = 9;
     world.memory.counted.insert(NODE.to_owned(), "launch-old".to_owned());
     world.memory.failing.insert(NODE.to_owned(), "i-1".to_owned());
-    let shortage = Shortage { code: "x".to_owned(), kind: BackoffKind::Capacity, since: at, until: world.snapshot.now + LOOP };
+    let shortage =
+        Shortage { code: "x".to_owned(), kind: BackoffKind::Capacity, since: at, until: world.snapshot.now + LOOP, over: None };
     world.memory.shortages.insert("q1/c1".to_owned(), shortage);
     world.memory.protected.insert("q1".to_owned(), at);
     world.snapshot.boot_failures = vec![(NODE.to_owned(), world.ago(5))];
@@ -96,6 +97,42 @@ fn nothing_of_what_was_underway_outlives_a_stop() {
     let expected = Memory { failures_seen: now, protected, watched, ..Memory::default() };
     assert_eq!(memory, expected, "failures of before the stop count no more; that q1 was protected is the next start's to clear");
     assert_eq!(memory.protected.len(), 1);
+}
+
+#[test]
+fn what_was_counted_does_not_outlive_a_stop_and_start_between_two_passes() {
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+POWERED_DOWN").node("q1-dy-c1-2", "IDLE+CLOUD+POWERED_DOWN");
+    world.up("q2-st-c1-1", "IDLE+CLOUD", "i-1");
+    let (before, at) = (world.ago(300), world.ago(10));
+    for node in ["q2-st-c1-1", "q2-st-c1-2"] {
+        let replacement = Replacement { since: before, asked: before, why: "down".to_owned() };
+        world.memory.replacing.insert(node.to_owned(), replacement);
+    }
+    world.memory.failures.entry("q1".to_owned()).or_default().entry("q1/c1".to_owned()).or_default().count = 9;
+    world.memory.failing.insert(NODE.to_owned(), "i-old".to_owned());
+    world.snapshot.started = Some(at);
+    // The first is of before the start, the second is the tenth failure otherwise.
+    world.snapshot.boot_failures = vec![("q1-dy-c1-2".to_owned(), world.ago(20)), (NODE.to_owned(), world.ago(5))];
+    let memory = world.pass().memory;
+    assert_eq!(memory.failures["q1"]["q1/c1"].count, 1);
+    assert_eq!((memory.started, memory.failures_seen), (Some(at), world.ago(5)));
+    assert_eq!((memory.failing.len(), memory.replacing.contains_key("q2-st-c1-2")), (0, false));
+    // The same start is seen once.
+    world.memory.failures.entry("q1".to_owned()).or_default().entry("q1/c1".to_owned()).or_default().count = 9;
+    assert_eq!(world.pass().memory.failures["q1"]["q1/c1"].count, 9);
+}
+
+#[test]
+fn a_start_that_stops_nothing_leaves_the_replacements_that_are_underway() {
+    let mut world = World::new();
+    world.node("q2-st-c1-1", "DOWN+CLOUD+POWERED_DOWN").back("q2-st-c1-1", "i-1", InstanceState::Running, 30);
+    let at = world.ago(60);
+    let replacement = Replacement { since: at, asked: at, why: "down".to_owned() };
+    world.memory.replacing.insert("q2-st-c1-1".to_owned(), replacement);
+    world.snapshot.started = Some(world.ago(10));
+    assert_eq!(world.pass_lines(), [""; 0]);
+    assert!(world.memory.replacing.contains_key("q2-st-c1-1"));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::facts::Backing;
 use super::test_support::World;
@@ -18,22 +17,18 @@ const TABLE: &str = include_str!("../../../tests/data/parallelcluster/node-state
 fn check(column: &str, is_static: bool, ours: impl Fn(&Facts<'_>) -> bool, differs: &[&str]) {
     let rows = rows(column);
     let mut world = World::new();
-    // So that what is missing is gone in the second pass: the package's judgement without its counter.
-    world.policy.upkeep.missing_grace = Duration::ZERO;
     for (number, (state, backing, _)) in rows.iter().enumerate() {
         let (node, id) = (name(is_static, number), format!("i-{number}"));
         world.node(&node, state);
         match *backing {
             "no-address" => {}
             "address+instance" => drop(world.back(&node, &id, InstanceState::Running, 3600)),
-            "address-without-instance" => {
-                // Mapped: of what nobody but Slurm names we believe Slurm as long as it hears from the node (`missing.rs`).
-                world.address(&node, &format!("10.9.0.{number}")).entry(&node, Some(&id), 3600);
-            }
+            // The package never sees one that is terminated. Of what EC2 does not show at all we believe Slurm as long as it hears from
+            // the node (`missing.rs`).
+            "address-without-instance" => drop(world.back(&node, &id, InstanceState::Terminated, 3600)),
             other => panic!("{other}"),
         }
     }
-    world.pass();
     let draft = Draft::new(&world.snapshot, &world.memory, &world.policy);
     let mut different = BTreeSet::new();
     for (number, (state, backing, theirs)) in rows.iter().enumerate() {
@@ -163,6 +158,26 @@ fn online_as_the_package_has_it_but_for_flags_that_say_nothing_about_health() {
 #[test]
 fn running_jobs_as_the_package_has_them() {
     check("is_running_job", false, |facts| state::runs_job(&facts.node.state), &[]);
+}
+
+#[test]
+fn m09_slurm_hears_a_node_whatever_else_is_said_of_it() {
+    for (text, is_heard) in [
+        ("IDLE+CLOUD", true),
+        ("MIXED+CLOUD+PLANNED+SOMENEWFLAG", true),
+        ("ALLOCATED+CLOUD+DRAIN+POWER_DOWN", true),
+        ("IDLE+CLOUD+INVALID_REG+DRAIN", true),
+        ("ALLOCATED+CLOUD+REBOOT_REQUESTED", true),
+        ("ALLOCATED+CLOUD+NOT_RESPONDING", false),
+        ("ALLOCATED+CLOUD+POWERING_UP", false),
+        ("IDLE+CLOUD+POWERED_DOWN", false),
+        ("IDLE+CLOUD+POWER_UP+POWERED_DOWN", false),
+        ("IDLE+CLOUD+POWERING_DOWN", false),
+        ("MIXED+CLOUD+REBOOT_ISSUED", false),
+        ("DOWN+CLOUD", false),
+    ] {
+        assert_eq!(state::is_heard(&State::parse(text)), is_heard, "{text}");
+    }
 }
 
 /// What each predicate says of a state.

@@ -1,6 +1,7 @@
 //! Rules 6 and 7: nodes that go off, and nodes whose instance is gone.
 
 use super::test_support::{LONG, World, lines, lines_of, taken_down};
+use crate::model::cluster::PartitionState;
 use crate::model::instance::InstanceState;
 
 const NODE: &str = "q1-dy-c1-1";
@@ -162,6 +163,9 @@ fn a_state_of_ec2_that_is_not_known_is_no_end() {
     assert_eq!(backed("ALLOCATED+CLOUD", InstanceState::Unknown, LONG).pass_lines(), [""; 0]);
 }
 
+/// slurmctld has lost sight of it, too.
+const UNHEARD: &str = "ALLOCATED+CLOUD+NOT_RESPONDING";
+
 /// A world whose node's instance EC2 does not show.
 fn unseen(state: &str, age: u64) -> World {
     let mut world = backed(state, InstanceState::Running, age);
@@ -197,7 +201,7 @@ fn m09_an_instance_that_was_never_visible_ends_after_the_grace() {
 /// B92.
 #[test]
 fn one_look_that_misses_an_old_instance_proves_nothing() {
-    let mut world = unseen("ALLOCATED+CLOUD", LONG);
+    let mut world = unseen(UNHEARD, LONG);
     assert_eq!(world.pass_lines(), [""; 0]);
     world.instance("i-1", InstanceState::Running, LONG);
     assert_eq!(world.pass_lines(), [""; 0], "seen again: the count begins anew");
@@ -208,7 +212,7 @@ fn one_look_that_misses_an_old_instance_proves_nothing() {
 
 #[test]
 fn another_instance_that_is_missing_is_counted_by_itself() {
-    let mut world = unseen("ALLOCATED+CLOUD", LONG);
+    let mut world = unseen(UNHEARD, LONG);
     assert_eq!(world.pass_lines(), [""; 0]);
     world.entry(NODE, Some("i-2"), LONG);
     assert_eq!(world.pass_lines(), [""; 0]);
@@ -217,7 +221,7 @@ fn another_instance_that_is_missing_is_counted_by_itself() {
 
 #[test]
 fn the_configured_number_of_passes_is_tolerated() {
-    let mut world = unseen("ALLOCATED+CLOUD", LONG);
+    let mut world = unseen(UNHEARD, LONG);
     world.policy.upkeep.missing_max_count = 3;
     for pass in 1..=3 {
         assert_eq!(world.pass_lines(), [""; 0], "pass {pass}");
@@ -234,14 +238,58 @@ fn an_address_alone_is_missing_since_it_was_first_seen_so() {
     assert_eq!(world.pass_lines()[0], expected, "120 s after the first look");
 }
 
+/// Nodes with a job that slurmctld hears, drained and about to be powered down ones among them.
+const HEARD: [&str; 5] = [
+    "ALLOCATED+CLOUD",
+    "ALLOCATED+CLOUD+DRAIN",
+    "ALLOCATED+CLOUD+DRAIN+POWER_DOWN",
+    "MIXED+CLOUD+FAIL",
+    "IDLE+CLOUD+COMPLETING+DRAIN",
+];
+
 #[test]
-fn a_node_that_slurm_hears_is_not_gone_because_nobody_of_ours_launched_it() {
-    let mut world = World::new();
-    world.node(NODE, "ALLOCATED+CLOUD").address(NODE, "10.0.0.9");
+fn m09_ec2_that_shows_nothing_at_all_ends_no_node_that_slurm_hears() {
+    for state in HEARD {
+        let mut world = World::new();
+        for number in 1..=30 {
+            world.up(&format!("q1-dy-c1-{number}"), state, &format!("i-{number}"));
+            world.up(&format!("q1-st-c1-{number}"), state, &format!("i-st-{number}"));
+        }
+        world.snapshot.instances.clear();
+        for _ in 0..10 {
+            assert_eq!(world.pass_lines(), [""; 0], "{state}");
+        }
+        // What EC2 does show as ended ends at once.
+        world.instance("i-7", InstanceState::Terminated, LONG);
+        let all = world.pass_lines();
+        assert!(!all.is_empty() && all.iter().all(|line| line.contains(" q1-dy-c1-7")), "{state}: {all:?}");
+    }
+}
+
+#[test]
+fn passes_that_miss_an_instance_count_from_when_slurm_hears_its_node_no_more() {
+    let mut world = unseen("ALLOCATED+CLOUD", LONG);
     for _ in 0..10 {
         assert_eq!(world.pass_lines(), [""; 0]);
     }
-    assert_eq!(world.state(NODE, "ALLOCATED+CLOUD+NOT_RESPONDING").pass_lines().len(), 3);
+    assert_eq!(world.state(NODE, UNHEARD).pass_lines(), [""; 0], "one pass without an answer");
+    assert_eq!(world.state(NODE, "ALLOCATED+CLOUD").pass_lines(), [""; 0]);
+    assert_eq!(world.state(NODE, UNHEARD).pass_lines(), [""; 0]);
+    assert_eq!(world.pass_lines().len(), 4);
+}
+
+#[test]
+fn a_node_that_slurm_hears_is_not_gone_because_nobody_of_ours_launched_it() {
+    for state in HEARD {
+        let mut world = World::new();
+        world.node(NODE, state).address(NODE, "10.0.0.9");
+        for _ in 0..10 {
+            assert_eq!(world.pass_lines(), [""; 0], "{state}");
+        }
+        world.state(NODE, UNHEARD);
+        assert_eq!([world.pass_lines(), world.pass_lines()], [vec![], vec![]] as [Vec<String>; 2]);
+        assert_eq!(world.pass_lines().len(), 3, "{state}: 120 s after it was last heard");
+    }
 }
 
 #[test]
@@ -260,7 +308,49 @@ fn what_is_gone_behind_a_node_that_is_off_costs_no_update_but_the_address() {
 #[test]
 fn m14_a_node_that_reboots_is_left_alone() {
     for state in ["ALLOCATED+CLOUD+REBOOT_ISSUED", "IDLE+CLOUD+REBOOT_REQUESTED", "DOWN+CLOUD+REBOOT_ISSUED"] {
-        assert_eq!(backed(state, InstanceState::Stopped, LONG).pass_lines(), [""; 0], "{state}");
+        assert_eq!(backed(state, InstanceState::Running, LONG).pass_lines(), [""; 0], "{state}");
+        let mut world = unseen(state, LONG);
+        assert_eq!([0; 5].map(|_| world.pass_lines().len()), [0; 5], "{state}: not shown while it reboots");
+    }
+}
+
+#[test]
+fn a_reboot_hides_no_instance_that_has_ended() {
+    for state in ["ALLOCATED+CLOUD+REBOOT_REQUESTED", "IDLE+CLOUD+REBOOT_ISSUED", "DOWN+CLOUD+REBOOT_ISSUED"] {
+        for (instance, freed) in
+            [(InstanceState::Terminated, format!("forget {NODE}")), (InstanceState::Stopped, format!("terminate i-1 of {NODE}"))]
+        {
+            let lines = backed(state, instance, LONG).pass_lines();
+            assert!(lines.contains(&freed) && lines.iter().any(|line| line.starts_with("power_down ")), "{state} {lines:?}");
+        }
+    }
+    let mut world = World::new();
+    let node = "q1-st-c1-1";
+    world.node(node, "ALLOCATED+CLOUD+REBOOT_REQUESTED").back(node, "i-1", InstanceState::Terminated, LONG);
+    assert!(world.pass_lines().contains(&format!("launch {node}")), "a static one is replaced");
+    let mut world = backed("IDLE+CLOUD+REBOOT_ISSUED", InstanceState::Terminated, LONG);
+    world.partition("q1", PartitionState::Inactive);
+    assert!(world.pass_lines().contains(&format!("forget {NODE}")), "its partition is inactive");
+}
+
+#[test]
+fn a_node_of_a_block_that_is_not_active_keeps_nothing_that_is_dead() {
+    for name in [NODE, "q1-st-c1-1"] {
+        let mut world = World::new();
+        world.node(name, "DOWN+CLOUD").back(name, "i-1", InstanceState::Terminated, LONG);
+        world.policy.groups[0].block = Some("cr-1".to_owned());
+        world.memory.blocks_waiting.insert("cr-1".to_owned(), "expired".to_owned());
+        let of_node = lines_of(&world.pass(), name);
+        let reason = "Scheduler health check failed: instance i-1 is terminated";
+        let expected =
+            [format!("forget {name}"), format!("power_down {name} reason {reason:?}"), format!("reset-address {name}")];
+        assert_eq!(of_node, expected);
+        world.snapshot.instances.clear();
+        world.snapshot.mapping.nodes.clear();
+        world.slurm(name).instance_id = None;
+        let own = name.to_owned();
+        world.slurm(name).addr = own;
+        assert!(lines_of(&world.pass(), name).is_empty(), "nothing is left behind it");
     }
 }
 

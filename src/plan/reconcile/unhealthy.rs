@@ -4,7 +4,7 @@
 use super::facts::Backing;
 use super::reasons::{self, UNHEALTHY};
 use super::report::Bootstrap;
-use super::{Draft, Facts, Level, Order, blocks, protected, state};
+use super::{Draft, Facts, Level, Order, blocks, boots, state, sync};
 use crate::model::failure::code_of;
 use crate::model::hostlist;
 use crate::model::node::{Base, SlurmNode};
@@ -42,7 +42,7 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
 /// Rebooting, coming up for a job, on their way off, being launched right now, or reserved until their Capacity Block is active.
 fn is_exempt(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
     let state = &facts.node.state;
-    state::is_rebooting(state)
+    sync::comes_back(facts)
         || (state.is_awaited() && !state.is_down())
         || draft.is_out_of_service(facts)
         || blocks::is_waiting(draft, facts.group)
@@ -57,9 +57,9 @@ fn count(draft: &mut Draft<'_>, index: usize) {
     let was_launched = matches!(facts.backing, Backing::Instance(_) | Backing::Ended(_) | Backing::Missing);
     let has_code = facts.node.reason.as_deref().and_then(code_of).is_some();
     if state::is_resume_timeout(state) && was_launched && !has_code {
-        protected::count_failure(draft, index, Bootstrap::DynamicResumeTimeout, "not up before ResumeTimeout");
+        boots::failed(draft, index, Bootstrap::DynamicResumeTimeout, "not up before ResumeTimeout");
     } else if is_invalid(facts.node) && was_launched {
-        protected::count_failure(draft, index, Bootstrap::Other, INVALID);
+        boots::failed(draft, index, Bootstrap::Other, INVALID);
     }
 }
 

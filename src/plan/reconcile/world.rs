@@ -199,7 +199,7 @@ impl Cluster {
             fleet: self.fleet,
             nodes: self.nodes.iter().map(|(name, node)| (name.clone(), member(node))).collect(),
             partitions: self.partitions.iter().map(partition).collect(),
-            reservations: self.reservations.clone(),
+            reservations: Some(self.reservations.clone()),
             instances: shown.clone().map(|(id, machine)| (id.clone(), machine.instance.clone())).collect(),
             mapping: self.mapping.clone(),
             rebuilt: self.rebuilt,
@@ -212,6 +212,7 @@ impl Cluster {
                 .collect(),
             blocks: None,
             boot_failures: self.boot_failures.clone(),
+            started: None,
         }
     }
 

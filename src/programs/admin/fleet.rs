@@ -1,8 +1,9 @@
 //! `slurm-ec2 fleet start|stop|status`: asks for a start or stop of the compute fleet, or shows what it is.
 //!
 //! A request is carried out by clusterstatusmgtd. Where none runs on this machine the command does it itself and says so; it holds the
-//! fleet's lock meanwhile, so that a daemon elsewhere in the state folder, or another call, only ever follows. (Beside ParallelCluster its
-//! own daemon may take the same request from the table; the work is fit for being done twice.)
+//! fleet's lock meanwhile, so that a daemon elsewhere in the state folder, or another call, only ever follows. In a ParallelCluster the
+//! command only ever asks: the cluster's own clusterstatusmgtd takes the request from the table, and two that carried it out at once would
+//! wait for each other.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use clap::{Args, ValueEnum};
 use tokio::sync::watch;
 
 use super::{PROGRAM, fleet_report};
-use crate::config::settings::Settings;
+use crate::config::settings::{FleetStore, Settings};
 use crate::error::chain;
 use crate::model::fleet::FleetStatus;
 use crate::plan::fleet_status::{Came, Due, Transition, came, due};
@@ -97,7 +98,11 @@ pub(super) fn exit_of(error: &StoreError) -> Exit {
 
 /// Puts the request, and sees to it that somebody carries it out.
 async fn ask(settings: &Settings, store: &FleetStatusStore, transition: Transition, args: &FleetArgs, env: &Environment) -> Exit {
-    match request::put(store, transition).await {
+    let put = match request::put(store, transition).await {
+        Ok(Put::Already) if transition == Transition::Start => start_again(settings, store, env).await,
+        result => result,
+    };
+    match put {
         Ok(Put::Already) => {
             startup::say(&format!("the fleet is {} already", transition.done()));
             return Exit::Done;
@@ -120,12 +125,36 @@ async fn ask(settings: &Settings, store: &FleetStatusStore, transition: Transiti
             startup::complain(PROGRAM, &chain(&error));
             exit_of(&error)
         }
+        Ok(None) if is_anothers(settings) => {
+            startup::say(&format!("carried out by the cluster's clusterstatusmgtd, which takes it from {store}"));
+            if args.wait { wait(store, transition, until).await } else { Exit::Done }
+        }
         Ok(None) => {
             startup::say(
                 "no clusterstatusmgtd runs here: carried out by this command; it can be called again if it is interrupted",
             );
             carry_out(settings, store, transition, until, env).await
         }
+    }
+}
+
+/// Does ParallelCluster's own daemon carry requests out? It sees those in its table.
+fn is_anothers(settings: &Settings) -> bool {
+    settings.parallelcluster.is_some() && matches!(settings.fleet.store, FleetStore::Table { .. })
+}
+
+/// The fleet runs by its status, which tells nothing of a partition that was set inactive, or stayed so: then it is started all the same.
+async fn start_again(settings: &Settings, store: &FleetStatusStore, env: &Environment) -> Result<Put, String> {
+    match fleet::inactive_partition(settings, env).await {
+        Ok(None) => Ok(Put::Already),
+        Ok(Some(partition)) => {
+            startup::say(&format!("the fleet is {}, and partition {partition} is inactive", Transition::Start.done()));
+            request::put_again(store, Transition::Start).await
+        }
+        Err(error) => Err(format!(
+            "the fleet is {} already, and whether a partition is inactive cannot be seen: {error}",
+            Transition::Start.done()
+        )),
     }
 }
 

@@ -1,9 +1,10 @@
-//! The daemon's heartbeat: files that say when it last lived, replaced whole. A thread of its own, since a file on NFS may hang and EC2
-//! may be slow: neither must make the other programs believe that nobody is there.
+//! The daemon's heartbeat: files that say when it last lived, replaced whole. Each has a thread of its own, since a file on NFS may hang
+//! and EC2 may be slow: neither must make the other programs believe that nobody is there.
 //!
 //! It stops when no pass has come to an end for long: whoever reads it is to know that nobody looks after the cluster.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -44,70 +45,92 @@ impl Rhythm {
 
 enum Told {
     /// A pass came to an end.
-    Passed,
+    Passed(Instant),
     Rhythm(Rhythm),
 }
 
-/// The other end of the thread. Dropped, it stops.
+/// Writes one; what went wrong.
+type Write = fn(&Heartbeat) -> Option<String>;
+
+/// The other end of the threads. Dropped, they stop.
 pub(super) struct Heart {
-    tell: Sender<Told>,
+    files: BTreeMap<PathBuf, Sender<Told>>,
+    write: Write,
 }
 
 impl Heart {
     /// Begins to beat, at once.
-    pub(super) fn start(rhythm: Rhythm) -> std::io::Result<Self> {
-        let (tell, told) = mpsc::channel();
-        std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beat_on(rhythm, &told))?;
-        Ok(Self { tell })
+    pub(super) fn start(rhythm: &Rhythm) -> std::io::Result<Self> {
+        Self::with(rhythm, |file| file.beat(clock::now()).err().map(|error| chain(&error)))
+    }
+
+    fn with(rhythm: &Rhythm, write: Write) -> std::io::Result<Self> {
+        let mut heart = Self { files: BTreeMap::new(), write };
+        heart.take_up(rhythm)?;
+        Ok(heart)
     }
 
     /// A pass came to an end, whatever it saw.
     pub(super) fn passed(&self) {
-        let _ = self.tell.send(Told::Passed);
+        let now = Instant::now();
+        for tell in self.files.values() {
+            let _ = tell.send(Told::Passed(now));
+        }
     }
 
     /// The configuration changed.
-    pub(super) fn set(&self, rhythm: Rhythm) {
-        let _ = self.tell.send(Told::Rhythm(rhythm));
+    pub(super) fn set(&mut self, rhythm: &Rhythm) {
+        self.files.retain(|path, _| rhythm.files.contains(path));
+        for tell in self.files.values() {
+            let _ = tell.send(Told::Rhythm(rhythm.clone()));
+        }
+        if let Err(error) = self.take_up(rhythm) {
+            tracing::error!("no thread for the heartbeat: {error}");
+        }
+    }
+
+    /// A thread for each file that has none.
+    fn take_up(&mut self, rhythm: &Rhythm) -> std::io::Result<()> {
+        for path in &rhythm.files {
+            if self.files.contains_key(path) {
+                continue;
+            }
+            let (tell, told) = mpsc::channel();
+            let (file, rhythm, write) = (path.clone(), rhythm.clone(), self.write);
+            std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beat_on(&file, rhythm, &told, write))?;
+            self.files.insert(path.clone(), tell);
+        }
+        Ok(())
     }
 }
 
-fn beat_on(mut rhythm: Rhythm, told: &Receiver<Told>) {
-    let mut files = open(&rhythm);
+/// The thread of one file.
+fn beat_on(path: &Path, mut rhythm: Rhythm, told: &Receiver<Told>, write: Write) {
+    let file = Heartbeat::at(path);
     let mut passed = Instant::now();
     let mut trouble = Trouble::default();
     let mut silent = false;
     loop {
         if passed.elapsed() < rhythm.patience {
-            trouble.note(beat(&files));
+            trouble.note(write(&file));
             silent = false;
         } else if !silent {
             silent = true;
             let minutes = passed.elapsed().as_secs() / 60;
-            tracing::error!("no pass has come to an end for {minutes} minutes: the heartbeat stops");
+            tracing::error!("no pass has come to an end for {minutes} minutes: the heartbeat {} stops", path.display());
         }
-        match told.recv_timeout(rhythm.interval) {
-            Ok(Told::Passed) => passed = Instant::now(),
-            Ok(Told::Rhythm(new)) => {
-                files = open(&new);
-                rhythm = new;
+        let mut next = told.recv_timeout(rhythm.interval);
+        // All that was told while the file hung.
+        loop {
+            match next {
+                Ok(Told::Passed(at)) => passed = at,
+                Ok(Told::Rhythm(new)) => rhythm = new,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            next = told.recv_timeout(Duration::ZERO);
         }
     }
-}
-
-fn open(rhythm: &Rhythm) -> Vec<Heartbeat> {
-    rhythm.files.iter().map(|path| Heartbeat::at(path)).collect()
-}
-
-/// Writes all files; what went wrong.
-fn beat(files: &[Heartbeat]) -> Option<String> {
-    let now = clock::now();
-    let failed = files.iter().filter_map(|file| file.beat(now).err().map(|error| chain(&error)));
-    let all: Vec<String> = failed.collect();
-    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What is wrong is told once, and again when it is over or something else.
@@ -131,13 +154,57 @@ impl Trouble {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::model::time::Timestamp;
+    use crate::store::heartbeat::read_heartbeat;
 
+    fn rhythm(files: &[PathBuf]) -> Rhythm {
+        Rhythm { files: files.to_vec(), interval: Duration::from_millis(5), patience: LEAST_PATIENCE }
+    }
+
+    /// Waits for a beat that is not `before`, and gives it.
+    #[track_caller]
+    fn next(path: &Path, before: Option<Timestamp>) -> Option<Timestamp> {
+        for _ in 0..6000 {
+            let now = read_heartbeat(path).ok();
+            if now.is_some() && now != before {
+                return now;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{} does not change from {before:?}", path.display());
+    }
+
+    /// A file whose NFS server is gone keeps no other.
     #[test]
-    fn every_file_is_written_and_a_bad_one_keeps_no_other() {
+    fn a_file_that_hangs_stops_no_other_beat() {
         let dir = tempfile::tempdir().unwrap();
-        let files = [dir.path().join("nowhere/heartbeat"), dir.path().join("heartbeat")];
-        let trouble = beat(&files.each_ref().map(|path| Heartbeat::at(path))).unwrap();
-        assert!(trouble.contains("nowhere"), "{trouble}");
-        assert!(crate::store::heartbeat::read_heartbeat(&files[1]).is_ok());
+        let [hangs, other] = ["hangs", "other"].map(|name| dir.path().join(name));
+        let heart = Heart::with(&rhythm(&[hangs.clone(), other.clone()]), |file| {
+            if format!("{file:?}").contains("hangs") {
+                // Longer than the test waits.
+                std::thread::sleep(Duration::from_hours(1));
+            }
+            file.beat(clock::now()).err().map(|error| chain(&error))
+        })
+        .unwrap();
+        let first = next(&other, None);
+        heart.passed();
+        next(&other, first);
+        assert!(!hangs.exists());
+    }
+
+    /// A bad file keeps no other; one that the configuration drops or adds is left or taken up.
+    #[test]
+    fn every_file_has_a_beat_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let [nowhere, one, two] = ["nowhere/heartbeat", "one", "two"].map(|name| dir.path().join(name));
+        let mut heart = Heart::start(&rhythm(&[nowhere, one.clone()])).unwrap();
+        let first = next(&one, None);
+        heart.passed();
+        next(&one, first);
+        heart.set(&rhythm(std::slice::from_ref(&two)));
+        let first = next(&two, None);
+        next(&two, first);
+        assert_eq!(heart.files.keys().collect::<Vec<_>>(), [&two]);
     }
 }

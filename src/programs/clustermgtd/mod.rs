@@ -1,12 +1,13 @@
 //! `clustermgtd`: the cloud and the scheduler are kept in agreement, pass by pass.
 //!
 //! A pass (`passes.rs`) is one snapshot (`snapshot.rs`), a decision (`plan/reconcile`), its actions carried out (`perform.rs`) and a
-//! report (`status.rs`). The passes have a thread, the heartbeat has one, and launches have theirs. The first thread only listens: to
+//! report (`status.rs`). The passes have a thread, each heartbeat file has one, and launches have theirs. The first thread only listens: to
 //! signals and to systemd's watchdog. So a SIGTERM ends the daemon within a second whatever EC2, slurmctld or a disk makes it wait for;
 //! being killed anywhere is what every write here is made for.
 
 mod console;
 mod doors;
+mod doubt;
 mod events;
 mod freeing;
 mod heartbeat;
@@ -271,11 +272,13 @@ async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, (St
     let config = |error: String| (error, Exit::Config);
     let memory_file = DaemonMemory::in_folder(store.dir(), lock);
     let memory: Memory = memory_file.load().map_err(|error| config(chain(&error)))?;
-    let heart = Heart::start(Rhythm::of(&settings)).map_err(|error| config(format!("no thread for the heartbeat: {error}")))?;
     let fleet = FleetStatusStore::open(&settings).await.map_err(|error| config(chain(&error)))?;
     let begun = begin::now();
     let limits = Limits::under(begun.1, Duration::ZERO, shared.stop_signal());
+    let rhythm = Rhythm::of(&settings);
     let context = doors::with(settings, &env, store, limits, begun).await.map_err(config)?;
+    // Last: a daemon that ends before it can work, and is started again and again, must not look alive.
+    let heart = Heart::start(&rhythm).map_err(|error| config(format!("no thread for the heartbeat: {error}")))?;
     Ok(Passes {
         launches: launches::Launches::new(Arc::clone(&shared), env.clone()),
         consoles: console::Consoles::new(Arc::clone(&shared), env.tz.clone()),

@@ -11,6 +11,7 @@ use super::heartbeat::Heart;
 use super::launches::Launches;
 use super::news::News;
 use super::perform::{Performed, Scene, perform};
+use super::policy;
 use super::reload::Watch;
 use super::shared::Shared;
 use super::snapshot::{Eyes, Incomplete, Seen};
@@ -22,7 +23,7 @@ use crate::error::chain;
 use crate::model::cluster::Ailment;
 use crate::model::fleet::FleetStatus;
 use crate::model::time::Timestamp;
-use crate::plan::reconcile::{self, Level, Memory, Note, Report};
+use crate::plan::reconcile::{self, Level, Memory, Note, Report, What};
 use crate::programs::args::Environment;
 use crate::programs::begin;
 use crate::programs::context::Context;
@@ -94,6 +95,8 @@ pub(super) struct Last {
     ailments: BTreeMap<String, Vec<Ailment>>,
     /// A whole look has been taken.
     looked: bool,
+    /// It was told that Slurm hides nodes.
+    hidden: bool,
 }
 
 impl Passes {
@@ -161,6 +164,11 @@ impl Passes {
         };
         let seen = eyes.look(fleet, rebuilt).await?;
         self.last.looked = true;
+        let hidden = seen.policy.hides_off_nodes;
+        if hidden && !std::mem::replace(&mut self.last.hidden, hidden) {
+            tracing::error!("{}", policy::HIDDEN);
+        }
+        self.last.hidden = hidden;
         // From here on nobody starts or stops the fleet.
         let _fleet = match daemon_lock::fleet(self.context.store.dir(), Duration::ZERO) {
             Ok(lock) => lock,
@@ -194,7 +202,8 @@ impl Passes {
 
     /// Finishes what dead runs left, and tells Slurm what it was not told yet. True = the mapping was missing and has been rebuilt.
     async fn finish_interrupted(&self) -> Result<bool, Incomplete> {
-        let freed = suspend::free(&self.context, &[], &[]).await.map_err(|stopped| Incomplete(stopped.error))?;
+        let wanted = self.memory.replacing.keys().cloned().collect();
+        let freed = suspend::finish_interrupted(&self.context, &wanted).await.map_err(|stopped| Incomplete(stopped.error))?;
         self.shared.step();
         suspend::publish_rest(&self.context, &freed.publish).await;
         self.shared.step();
@@ -207,7 +216,7 @@ impl Passes {
         let decision = reconcile::reconcile(&snapshot, &self.memory, &policy);
         decision.notes.iter().for_each(tell);
         // Before anything is done: a restart in the middle finds what was begun.
-        self.memory = decision.memory;
+        let protected = std::mem::replace(&mut self.memory, decision.memory).protected;
         self.save();
         self.last.command = reconcile::way_out(&policy, &self.context.settings.cluster);
         let slurm_user = self.conf.as_ref().and_then(|conf| conf.slurm_user.as_deref()).unwrap_or("root");
@@ -215,6 +224,15 @@ impl Passes {
         let (context, shared, snapshot, fleet) = (&self.context, &*self.shared, &snapshot, &self.fleet);
         let scene = Scene { context, shared, snapshot, fleet, stubborn: &stubborn, failures: &self.last.failures, slurm_user };
         let mut performed = perform(&scene, &decision.actions).await;
+        // A queue that slurmctld did not set inactive after all must not look as if somebody had started it since.
+        for partition in decision.actions.iter().filter_map(|action| match &action.what {
+            What::Inactivate { partition } if !performed.inactivated.contains(partition) => Some(partition),
+            _ => None,
+        }) {
+            if !protected.contains_key(partition) {
+                self.memory.protected.remove(partition);
+            }
+        }
         let launching = self.launches.start(std::mem::take(&mut performed.launch), &self.context.settings, self.conf.as_ref());
         self.consoles.read(std::mem::take(&mut performed.consoles), &self.context.settings);
         self.remember_stubborn(&performed.refused);

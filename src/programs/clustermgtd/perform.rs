@@ -39,6 +39,8 @@ pub(super) struct Performed {
     pub(super) done: usize,
     /// Left to the next pass.
     pub(super) left: usize,
+    /// Partitions that were set inactive.
+    pub(super) inactivated: BTreeSet<String>,
     /// Nodes to launch instances for.
     pub(super) launch: Vec<String>,
     /// Node and instance of consoles to read.
@@ -133,7 +135,10 @@ impl<'a> Acting<'a> {
             let What::Inactivate { partition } = &action.what else { continue };
             let limit = self.context().limits.end;
             match self.context().slurm.set_partition(partition, PartitionChange::Inactive, limit).await {
-                Ok(()) => self.done("partition set inactive", &[(partition, &action.why)]),
+                Ok(()) => {
+                    self.performed.inactivated.insert(partition.clone());
+                    self.done("partition set inactive", &[(partition, &action.why)]);
+                }
                 Err(error) => self.failed("partition set inactive", &[partition], &chain(&error)),
             }
             self.scene.shared.step();
@@ -220,14 +225,21 @@ impl<'a> Acting<'a> {
     }
 
     fn background(&mut self) {
-        for action in self.actions {
-            match &action.what {
-                What::Launch { node } if !self.left.contains(node) => self.performed.launch.push(node.clone()),
-                What::Console { node, instance } => self.performed.consoles.push((node.clone(), instance.clone())),
-                _ => {}
-            }
+        (self.performed.launch, self.performed.consoles) = for_background(self.actions, &self.left);
+    }
+}
+
+/// Nodes to launch for, and nodes with the instances whose consoles are to be read; nothing of those that are left alone.
+fn for_background(actions: &[Action], left: &BTreeSet<String>) -> (Vec<String>, Vec<(String, String)>) {
+    let (mut launch, mut consoles) = (Vec::new(), Vec::new());
+    for action in actions {
+        match &action.what {
+            What::Launch { node } if !left.contains(node) => launch.push(node.clone()),
+            What::Console { node, instance } if !left.contains(node) => consoles.push((node.clone(), instance.clone())),
+            _ => {}
         }
     }
+    (launch, consoles)
 }
 
 /// Nodes as a host list, instance ids as they are.
@@ -243,4 +255,22 @@ fn named(action: &Action) -> (&str, &str) {
         _ => "",
     };
     (name, &action.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_alone_is_left_alone_in_the_background_too() {
+        let of = |node: &str| {
+            let (node, instance) = (node.to_owned(), format!("i-{node}"));
+            let whats = [What::Launch { node: node.clone() }, What::Console { node, instance }];
+            whats.map(|what| Action { what, why: String::new() })
+        };
+        let actions = [of("c5-1"), of("c5-2")].concat();
+        let console = |node: &str| (node.to_owned(), format!("i-{node}"));
+        let (launch, consoles) = for_background(&actions, &BTreeSet::from(["c5-1".to_owned()]));
+        assert_eq!((launch, consoles), (vec!["c5-2".to_owned()], vec![console("c5-2")]));
+    }
 }

@@ -7,8 +7,9 @@ use crate::config::settings::Settings;
 use crate::model::hostlist;
 use crate::plan::reconcile::{GroupView, Member, Policy, SuspendRules};
 use crate::slurm::conf::{SlurmConf, Timeout};
+use crate::slurm::version::Version;
 
-/// `nodes` are all that Slurm shows.
+/// `nodes` are all that Slurm shows. Whether those are all that it has, [`hides_off_nodes`] tells, for whoever knows the version.
 pub(super) fn of(settings: &Settings, conf: Option<&SlurmConf>, nodes: &BTreeMap<String, Member>) -> Policy {
     Policy {
         upkeep: settings.clustermgtd.upkeep.clone(),
@@ -16,8 +17,18 @@ pub(super) fn of(settings: &Settings, conf: Option<&SlurmConf>, nodes: &BTreeMap
         partitions: partitions(settings, nodes),
         parallelcluster: settings.parallelcluster.is_some(),
         suspend: conf.map(|conf| suspend_rules(conf, settings.hostlist_limit)).unwrap_or_default(),
+        hides_off_nodes: false,
     }
 }
+
+/// Slurm shows no nodes that are off (slurm-facts F). Of a slurm.conf that could not be read the worse is believed.
+pub(super) fn hides_off_nodes(version: Version, conf: Option<&SlurmConf>) -> bool {
+    version.hides_powered_down_nodes() && !conf.is_some_and(|conf| conf.has_private_data("cloud"))
+}
+
+/// What is to be said then.
+pub(super) const HIDDEN: &str = "PrivateData in slurm.conf lacks cloud: this Slurm does not show the nodes that are powered off, so \
+                                 they cannot be looked after; write PrivateData=cloud and restart slurmctld";
 
 fn view(group: &crate::model::recipe::Group) -> GroupView {
     GroupView { name: group.name.clone(), backoff: group.launch.backoff, block: group.capacity_reservation.clone() }
@@ -110,10 +121,23 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_are_off_are_hidden_by_old_versions_without_private_data() {
+        let (dir, version) = (tempfile::tempdir().unwrap(), |major, minor| Version { major, minor, patch: 8 });
+        let path = dir.path().join("slurm.conf");
+        for (text, old) in [("PrivateData=jobs,cloud\n", false), ("PrivateData=jobs\n", true), ("SuspendTime=600\n", true)] {
+            crate::store::atomic::replace(&path, text.as_bytes(), 0o644).unwrap();
+            let conf = crate::slurm::conf::read(&path).unwrap();
+            assert_eq!(hides_off_nodes(version(22, 5), Some(&conf)), old, "{text}");
+            assert!(!hides_off_nodes(version(23, 2), Some(&conf)), "{text}");
+        }
+        assert!(hides_off_nodes(version(22, 5), None));
+    }
+
+    #[test]
     fn m28_times_of_the_cluster_and_of_partitions() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("slurm.conf");
-        let text = "SuspendTime=600\nSuspendExcParts=a, b\nSuspendExcStates=DOWN,PLANNED\nSuspendExcNodes=c5-1\n\
+        let text = "SuspendTime=600\nSuspendExcParts=a,b\nSuspendExcStates=DOWN,PLANNED\nSuspendExcNodes=c5-1\n\
                     PartitionName=q Nodes=c5-1 SuspendTime=INFINITE\nPartitionName=p Nodes=c5-1 SuspendTime=60\nPartitionName=r Nodes=c5-1\n";
         crate::store::atomic::replace(&path, text.as_bytes(), 0o644).unwrap();
         let rules = suspend_rules(&crate::slurm::conf::read(&path).unwrap(), 100);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::doors;
+use super::policy::HIDDEN;
 use super::shared::Shared;
 use super::snapshot::{self, Eyes, Incomplete, Kept, Seen};
 use crate::clock;
@@ -67,6 +68,9 @@ pub(in crate::programs) async fn preview(settings: Settings, env: &Environment) 
     let eyes = Eyes { context: &context, shared: &shared, conf, memory, is_first: true, ailments: &ailments };
     let Seen { snapshot, policy } = eyes.complete(instances, kept, fleet, !peek.existed).await.map_err(text)?;
     let decision = reconcile::reconcile(&snapshot, memory, &policy);
+    if policy.hides_off_nodes {
+        remarks.push(HIDDEN.to_owned());
+    }
     if !fleet.is_running() {
         remarks.push(format!("the fleet is {fleet}"));
     }

@@ -1,5 +1,5 @@
-//! A second look just before anything is destroyed: the nodes in question as Slurm shows them now, and their mapping entries. What is not
-//! as in the snapshot is left to the next pass.
+//! A second look just before anything is destroyed or launched: the nodes in question as Slurm shows them now, and their mapping entries.
+//! What is not as in the snapshot is left to the next pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -17,12 +17,12 @@ pub(super) struct Changed {
     pub(super) instances: BTreeMap<String, &'static str>,
 }
 
-/// Looks again at what the destructive ones of `actions` concern. An error means that nothing of it may be done.
+/// Looks again at what those of `actions` concern that destroy or launch something. An error means that nothing of it may be done.
 pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Changed, String> {
-    let destructive = || actions.iter().map(|action| &action.what).filter(|what| what.is_destructive());
-    let nodes: BTreeSet<&str> = destructive().filter_map(What::node).collect();
-    let alone: Vec<&str> = destructive()
-        .filter_map(|what| match what {
+    let nodes = concerned(actions);
+    let alone: Vec<&str> = actions
+        .iter()
+        .filter_map(|action| match &action.what {
             What::Terminate { instance, node: None } => Some(instance.as_str()),
             _ => None,
         })
@@ -51,6 +51,12 @@ pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Cha
     Ok(changed)
 }
 
+/// The nodes that lose something, or get an instance that costs money.
+fn concerned(actions: &[Action]) -> BTreeSet<&str> {
+    let whats = actions.iter().map(|action| &action.what);
+    whats.filter(|what| what.is_destructive() || matches!(what, What::Launch { .. })).filter_map(What::node).collect()
+}
+
 async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BTreeMap<String, SlurmNode>, String> {
     let limit = scene.context.settings.clustermgtd.show_timeout;
     let until = scene.context.limits.end.min(Instant::now() + limit);
@@ -58,7 +64,7 @@ async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BT
         scene.context.slurm.show_all_nodes_within(limit, until).await
     } else {
         let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
-        scene.context.slurm.show_nodes(&nodes, until).await
+        scene.context.slurm.show_nodes_within(&nodes, limit, until).await
     };
     match shown {
         Ok(shown) => Ok(shown.into_iter().map(|node| (node.name.clone(), node)).collect()),
@@ -79,4 +85,25 @@ fn is_as_it_was(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
 fn is_behind(id: &str, address: Option<&str>, node: &SlurmNode) -> bool {
     !node.state.is_powered_down()
         && (node.instance_id.as_deref() == Some(id) || address.is_some_and(|address| address == node.addr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::reconcile::Order;
+
+    /// A node that nobody waits for any more gets no instance.
+    #[test]
+    fn nodes_are_looked_at_again_before_they_are_launched_for() {
+        let node = |node: &str, order| What::Node { node: node.to_owned(), order, reason: None };
+        let whats = [
+            What::Launch { node: "c5-1".to_owned() },
+            node("c5-2", Order::Down),
+            node("c5-3", Order::Resume),
+            What::Console { node: "c5-4".to_owned(), instance: "i-4".to_owned() },
+            What::Terminate { instance: "i-5".to_owned(), node: None },
+        ];
+        let actions = whats.map(|what| Action { what, why: String::new() });
+        assert_eq!(concerned(&actions), BTreeSet::from(["c5-1", "c5-2"]));
+    }
 }

@@ -101,7 +101,7 @@ impl Passes {
         let context = doors::open(settings, &self.env, limits, begin::now()).await?;
         context.settings.warnings.iter().for_each(|warning| tracing::warn!("configuration: {warning}"));
         (self.context, self.fleet, self.conf, self.conf_path, self.watch) = (context, fleet, Some(conf), conf_path, watch);
-        self.heart.set(rhythm);
+        self.heart.set(&rhythm);
         Ok(())
     }
 }
@@ -117,7 +117,16 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<&'static str> {
     if old.store != new.store {
         return Some("another store");
     }
-    None
+    // Asked with another identity or elsewhere, EC2 shows other instances or none: they would count as gone.
+    if old.region != new.region {
+        return Some("another region");
+    }
+    let whom = |settings: &Settings| {
+        let aws = &settings.aws;
+        let endpoints = [&aws.endpoint_url, &aws.dynamodb_endpoint_url, &aws.route53_endpoint_url].map(Clone::clone);
+        (endpoints, aws.profile.clone(), aws.config_file.clone(), aws.credentials_file.clone())
+    };
+    (whom(old) != whom(new)).then_some("another AWS endpoint, profile or file of credentials")
 }
 
 #[cfg(test)]
@@ -127,6 +136,30 @@ mod tests {
 
     fn replace(path: &Path, text: &str) {
         crate::store::atomic::replace(path, text.as_bytes(), 0o644).unwrap();
+    }
+
+    #[test]
+    fn other_instances_and_another_identity_need_a_restart() {
+        let text = "cluster = \"hpc\"\nregion = \"eu-west-1\"\n\
+                    [[group]]\nname = \"c5\"\nnodes = \"c5-[1-2]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n";
+        let old = crate::config::file::parse(Path::new("slurm-ec2.toml"), text).unwrap();
+        let after = |change: fn(&mut Settings)| {
+            let mut new = old.clone();
+            change(&mut new);
+            needs_restart(&old, &new)
+        };
+        assert_eq!(after(|new| new.aws.attempts += 1), None);
+        assert_eq!(after(|new| new.region = "eu-west-2".to_owned()), Some("another region"));
+        let changes: [fn(&mut Settings); 5] = [
+            |new| new.aws.endpoint_url = Some("http://127.0.0.1:1".to_owned()),
+            |new| new.aws.dynamodb_endpoint_url = Some("http://127.0.0.1:1".to_owned()),
+            |new| new.aws.profile = Some("hpc".to_owned()),
+            |new| new.aws.config_file = Some(PathBuf::from("/etc/aws/config")),
+            |new| new.aws.credentials_file = Some(PathBuf::from("/etc/aws/credentials")),
+        ];
+        for change in changes {
+            assert_eq!(after(change), Some("another AWS endpoint, profile or file of credentials"));
+        }
     }
 
     #[test]

@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::doubt::none_is_shown;
 use super::policy;
 use super::shared::Shared;
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::ec2::error::Ec2Error;
 use crate::error::chain;
-use crate::model::cluster::{Ailment, CapacityBlock};
+use crate::model::cluster::{Ailment, CapacityBlock, Reservation};
 use crate::model::fleet::FleetStatus;
 use crate::model::instance::{Instance, tag};
 use crate::model::mapping::Mapping;
@@ -20,6 +21,7 @@ use crate::model::node::SlurmNode;
 use crate::model::time::Timestamp;
 use crate::plan::reconcile::{self, Member, Memory, Policy, Snapshot};
 use crate::programs::context::Context;
+use crate::programs::telling::OLDEST;
 use crate::slurm::conf::SlurmConf;
 use crate::slurm::scontrol::Error as SlurmError;
 use crate::store::error::StoreError;
@@ -103,20 +105,23 @@ impl Eyes<'_> {
         let (context, settings) = (self.context, &self.context.settings);
         let limit = settings.clustermgtd.show_timeout;
         let until = context.limits.end.min(Instant::now() + limit);
-        let (nodes, partitions, reservations) = tokio::join!(
+        let (nodes, partitions, hides_off_nodes) = tokio::join!(
             context.slurm.show_all_nodes_within(limit, until),
             context.slurm.show_partitions(until),
-            context.slurm.show_reservations(until)
+            self.hides_off_nodes()
         );
-        let (nodes, partitions, reservations) = (members(settings, nodes?)?, partitions?, reservations?);
+        let (nodes, partitions) = (members(settings, nodes?)?, partitions?);
         self.shared.step();
         let unseen = unseen(&kept.mapping, &nodes, &instances);
         for instance in within(context, "DescribeInstances", context.ec2.describe_ids(&unseen)).await? {
             instances.insert(instance.id.clone(), plain(instance));
         }
         self.shared.step();
-        let policy = policy::of(settings, self.conf, &nodes);
+        none_is_shown(&kept.mapping, &nodes, &instances)?;
+        let policy = Policy { hides_off_nodes, ..policy::of(settings, self.conf, &nodes) };
         let now = clock::now();
+        let reservations = self.reservations(&policy).await;
+        self.shared.step();
         let ailments = self.ailments(&instances).await;
         let blocks = self.blocks(&policy, now).await;
         self.shared.step();
@@ -135,9 +140,33 @@ impl Eyes<'_> {
             live: kept.live,
             ailments,
             blocks,
+            started: started(context),
             boot_failures: boot_failures(context),
         };
         Ok(Seen { snapshot, policy })
+    }
+
+    async fn hides_off_nodes(&self) -> bool {
+        if !policy::hides_off_nodes(OLDEST, self.conf) {
+            return false;
+        }
+        // Asked only where it matters.
+        policy::hides_off_nodes(self.context.slurm.version().await.unwrap_or(OLDEST), self.conf)
+    }
+
+    /// Slurm's reservations, where they are of interest; the rest of the pass does without an answer.
+    async fn reservations(&self, policy: &Policy) -> Option<Vec<Reservation>> {
+        if !reconcile::need_reservations(policy, self.memory) {
+            return None;
+        }
+        let until = self.context.limits.end.min(Instant::now() + self.context.settings.clustermgtd.show_timeout);
+        match self.context.slurm.show_reservations(until).await {
+            Ok(reservations) => Some(reservations),
+            Err(error) => {
+                tracing::warn!("the reservations of Capacity Blocks are left to the next pass: {}", chain(&error));
+                None
+            }
+        }
     }
 
     /// What EC2's checks and events say of our instances. No answer takes nothing away from what was known: a check that fails does so for
@@ -257,6 +286,11 @@ async fn within<T>(
         Ok(answer) => answer,
         Err(_) => Err(Ec2Error::late(operation)),
     }
+}
+
+/// The fleet's last start. A file that cannot be understood is told of with the boot failures.
+fn started(context: &Context) -> Option<Timestamp> {
+    BootFailures::in_folder(context.store.dir()).started().unwrap_or_default()
 }
 
 /// Node and time of each. A file that cannot be understood counts as empty: at worst a queue is not protected in time.

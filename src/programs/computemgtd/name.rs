@@ -1,4 +1,5 @@
-//! Which node this machine is: the file that says it, else the name under which slurmd runs, else the host's name.
+//! Which node this machine is: the name under which slurmd runs, else the file that says it, else the host's name. The file may have come
+//! with the disk from another instance; slurmd's name is the one that slurmctld knows.
 
 use std::fs;
 use std::io::{self, Read};
@@ -59,15 +60,24 @@ impl OwnName {
 }
 
 fn look(file: &Path) -> Option<Name> {
-    let sure = |node| Name { node, is_sure: true };
-    if let Some(node) = in_file(file).ok().flatten().or_else(|| steps::slurmd_name(Path::new(steps::PROC))) {
-        return Some(sure(node));
+    if let Some(node) = said(steps::slurmd_name(Path::new(steps::PROC)), in_file(file).ok().flatten(), file) {
+        return Some(Name { node, is_sure: true });
     }
     let host = nix::unistd::gethostname().ok()?;
     let host = host.to_string_lossy();
     // As Slurm does: without the domain.
     let node = host.split('.').next().unwrap_or_default().to_owned();
     (!node.is_empty()).then_some(Name { node, is_sure: false })
+}
+
+/// The name that somebody has said.
+fn said(slurmd: Option<String>, written: Option<String>, file: &Path) -> Option<String> {
+    if let (Some(slurmd), Some(written)) = (&slurmd, &written)
+        && slurmd != written
+    {
+        tracing::warn!(node = slurmd, file = %file.display(), "slurmd runs as another node than the file says ({written}): slurmd's name counts");
+    }
+    slurmd.or(written)
 }
 
 /// The first word of the file.
@@ -81,6 +91,15 @@ pub(super) fn in_file(path: &Path) -> io::Result<Option<String>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
+
+    #[test]
+    fn slurmds_name_goes_before_the_files() {
+        let said = |slurmd: Option<&str>, written: Option<&str>| {
+            said(slurmd.map(str::to_owned), written.map(str::to_owned), Path::new("f"))
+        };
+        assert_eq!(said(Some("a"), Some("b")).as_deref(), Some("a"), "the file came with another machine's disk");
+        assert_eq!((said(None, Some("b")).as_deref(), said(None, None)), (Some("b"), None));
+    }
 
     #[test]
     fn the_file_goes_before_the_hosts_name() {

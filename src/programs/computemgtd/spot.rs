@@ -21,7 +21,7 @@ use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::imds::{self, Metadata, SpotNotice};
 use crate::programs::slow::{Slow, block_on};
-use crate::slurm::scontrol::Applied;
+use crate::slurm::scontrol::{Applied, Error};
 use crate::slurm::update::{self, Call};
 
 /// One change in Slurm, all tries.
@@ -100,36 +100,44 @@ impl Spot {
 
     /// One look, and what follows from it.
     pub(super) async fn look(&mut self, settings: &Arc<Settings>) {
-        match self.notices(settings).await {
-            Ok((notice, rebalance)) => {
-                if self.silent {
-                    self.silent = false;
-                    tracing::info!("instance metadata answers again");
-                }
-                self.spot_notice(settings, notice).await;
-                self.rebalance_notice(settings, rebalance).await;
+        // Each by itself: what metadata says of the one must not wait for the other.
+        let seen = self.handled.as_ref().map(|handled| handled.notice.clone());
+        let spot = self.notice(settings, async |metadata| metadata.spot_notice().await).await;
+        match &spot {
+            Ok(notice) => self.spot_notice(settings, notice.clone()).await,
+            // A notice that was seen is still to be handled.
+            Err(_) if seen.is_some() => self.spot_notice(settings, seen).await,
+            Err(_) => {}
+        }
+        let rebalance = self.notice(settings, async |metadata| metadata.rebalance_notice().await).await;
+        if let Ok(notice) = &rebalance {
+            self.rebalance_notice(settings, notice.clone()).await;
+        }
+        match spot.err().or(rebalance.err()) {
+            None if self.silent => {
+                self.silent = false;
+                tracing::info!("instance metadata answers again");
             }
-            Err(error) => {
-                if !self.silent {
-                    self.silent = true;
-                    tracing::warn!("spot notices cannot be seen (told once): {}", chain(&error));
-                }
-                // A notice that was seen is still to be handled.
-                let seen = self.handled.as_ref().map(|handled| handled.notice.clone());
-                if seen.is_some() {
-                    self.spot_notice(settings, seen).await;
-                }
+            Some(error) if !self.silent => {
+                self.silent = true;
+                tracing::warn!("spot notices cannot be seen (told once): {}", chain(&error));
             }
+            _ => {}
         }
     }
 
-    async fn notices(&mut self, settings: &Settings) -> Result<(Option<SpotNotice>, Option<String>), imds::Error> {
+    /// One question to instance metadata.
+    async fn notice<T>(
+        &mut self,
+        settings: &Settings,
+        ask: impl AsyncFnOnce(&Metadata) -> Result<Option<T>, imds::Error>,
+    ) -> Result<Option<T>, imds::Error> {
         let endpoint = &settings.computemgtd.metadata_endpoint;
         if self.metadata.as_ref().is_none_or(|(made_for, _)| made_for != endpoint) {
             self.metadata = Some((endpoint.clone(), Metadata::new(endpoint.as_deref())?));
         }
-        let Some((_, metadata)) = &self.metadata else { return Ok((None, None)) };
-        Ok((metadata.spot_notice().await?, metadata.rebalance_notice().await?))
+        let Some((_, metadata)) = &self.metadata else { return Ok(None) };
+        ask(metadata).await
     }
 
     async fn spot_notice(&mut self, settings: &Arc<Settings>, notice: Option<SpotNotice>) {
@@ -205,7 +213,7 @@ impl Spot {
             block_on(slurm.apply_all(calls, Instant::now() + TELL_LIMIT))
         };
         let applied = self.telling.run(TELL_LIMIT + MARGIN, work).await.into_any().flatten();
-        let (step, trouble) = outcome(applied);
+        let (step, trouble) = outcome(applied, name.is_sure);
         match trouble {
             None => {
                 tracing::info!(node, "{done}");
@@ -246,22 +254,35 @@ fn hook_limit(left: Option<Duration>) -> Duration {
     left.map_or(HOOK_LIMIT, |left| left.saturating_sub(BEFORE_THE_END)).clamp(HOOK_LEAST, HOOK_LIMIT)
 }
 
-/// What came of telling slurmctld, and what went wrong.
-fn outcome(applied: Option<Applied>) -> (Step, Option<String>) {
+/// What came of telling slurmctld, and what went wrong. Only its own no to the name that somebody has said is final: a scontrol on NFS may
+/// be back in a moment, and the host's name may be replaced by a better one. `is_sure`: that of the node's name.
+fn outcome(applied: Option<Applied>, is_sure: bool) -> (Step, Option<String>) {
     let Some(applied) = applied else { return (Step::Open, Some("scontrol does not come back".to_owned())) };
     if let Some((_, text)) = applied.refused.first() {
-        return (Step::Refused, Some(text.clone()));
+        return (if is_sure { Step::Refused } else { Step::Open }, Some(text.clone()));
     }
     match applied.why_unknown {
         None => (Step::Done, None),
-        Some(error) if error.is_passing() => (Step::Open, Some(chain(&error))),
-        Some(error) => (Step::Refused, Some(chain(&error))),
+        Some(error @ Error::Denied { .. }) => (Step::Refused, Some(chain(&error))),
+        Some(error) => (Step::Open, Some(chain(&error))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_no_to_a_sure_name_is_final() {
+        let refused = || Applied { refused: vec![("n".to_owned(), "no".to_owned())], ..Applied::default() };
+        let missing = Error::NotExecutable { path: "scontrol".into(), source: std::io::ErrorKind::NotFound.into() };
+        let unknown = Applied { unknown: vec!["n".to_owned()], why_unknown: Some(missing), ..Applied::default() };
+        assert_eq!(outcome(Some(refused()), true).0, Step::Refused);
+        assert_eq!(outcome(Some(refused()), false).0, Step::Open);
+        assert_eq!(outcome(Some(unknown), true).0, Step::Open, "a scontrol on NFS may come back");
+        assert_eq!(outcome(None, true).0, Step::Open);
+        assert_eq!(outcome(Some(Applied::default()), true).0, Step::Done);
+    }
 
     #[test]
     fn the_hook_leaves_time_to_requeue() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::model::cluster::{Partition, PartitionState};
 use crate::model::hostlist;
@@ -12,7 +13,7 @@ use crate::plan::fleet_status::{self, Orders, Transition, What};
 use crate::programs::context::Context;
 use crate::programs::{systemd, telling};
 use crate::slurm::partitions::PartitionChange;
-use crate::slurm::scontrol::Applied;
+use crate::slurm::scontrol::{Applied, Scontrol};
 use crate::slurm::update::{self, Call};
 
 /// The longest that one look at Slurm may take; a slurmctld that restarts is back sooner.
@@ -33,6 +34,21 @@ pub(super) struct Look {
     pub(super) nodes: Vec<SlurmNode>,
     /// Those that may be touched.
     pub(super) partitions: Vec<Partition>,
+}
+
+/// The nodes and partitions of ours as of now.
+pub(super) async fn look(settings: &Settings, slurm: &Scontrol, end: Instant) -> Result<Look, String> {
+    let until = end.min(Instant::now() + LOOK_LIMIT);
+    let limit = settings.clustermgtd.show_timeout;
+    let nodes = slurm.show_all_nodes_within(limit, until).await.map_err(|error| chain(&error))?;
+    let partitions = slurm.show_partitions(until).await.map_err(|error| chain(&error))?;
+    let is_ours = |node: &SlurmNode| settings.group_of(&node.name).is_some();
+    let named = &settings.clustermgtd.partitions;
+    let ours = fleet_status::partitions(named, nodes.iter().map(|node| (node, is_ours(node))));
+    Ok(Look {
+        nodes: nodes.into_iter().filter(is_ours).collect(),
+        partitions: partitions.into_iter().filter(|partition| ours.contains(&partition.name)).collect(),
+    })
 }
 
 /// One transition at work.
@@ -57,17 +73,7 @@ impl<'a> Crew<'a> {
     /// The nodes and partitions of ours as of now.
     pub(super) async fn look(&self) -> Result<Look, String> {
         let context = self.context;
-        let until = context.limits.end.min(Instant::now() + LOOK_LIMIT);
-        let limit = context.settings.clustermgtd.show_timeout;
-        let nodes = context.slurm.show_all_nodes_within(limit, until).await.map_err(|error| chain(&error))?;
-        let partitions = context.slurm.show_partitions(until).await.map_err(|error| chain(&error))?;
-        let is_ours = |node: &SlurmNode| context.settings.group_of(&node.name).is_some();
-        let named = &context.settings.clustermgtd.partitions;
-        let ours = fleet_status::partitions(named, nodes.iter().map(|node| (node, is_ours(node))));
-        Ok(Look {
-            nodes: nodes.into_iter().filter(is_ours).collect(),
-            partitions: partitions.into_iter().filter(|partition| ours.contains(&partition.name)).collect(),
-        })
+        look(&context.settings, &context.slurm, context.limits.end).await
     }
 
     /// Sets the partitions that are not so; what went wrong.

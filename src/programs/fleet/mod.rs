@@ -22,6 +22,7 @@ use crate::clock;
 use crate::config::settings::Settings;
 use crate::ec2::sdk::Ec2;
 use crate::error::chain;
+use crate::model::cluster::PartitionState;
 use crate::plan::fleet_status::{Due, Transition, due};
 use crate::store::daemon_lock;
 use crate::store::door::Store;
@@ -101,6 +102,13 @@ async fn work(site: &Site<'_>, transition: Transition) -> Result<(), String> {
     };
     crew.progress.end();
     result
+}
+
+/// A partition of the fleet that starts no job; `None`: there is none. An error says why they could not be looked at.
+pub(super) async fn inactive_partition(settings: &Settings, env: &Environment) -> Result<Option<String>, String> {
+    let end = Instant::now() + settings.fleet.timeout;
+    let seen = crew::look(settings, &begin::scontrol(settings, env), end).await?;
+    Ok(seen.partitions.into_iter().find(|found| found.state == PartitionState::Inactive).map(|found| found.name))
 }
 
 /// The doors and limits of one transition.

@@ -58,6 +58,13 @@ pub(in crate::programs) async fn put(store: &FleetStatusStore, transition: Trans
     Err(format!("{store} was changed by others again and again; try again"))
 }
 
+/// The same where the fleet is so by its status, and is not so.
+pub(in crate::programs) async fn put_again(store: &FleetStatusStore, transition: Transition) -> Result<Put, String> {
+    let set = store.compare_and_set(transition.done(), transition.requested(), clock::now()).await;
+    // Where it was changed meanwhile, that is what counts.
+    if set.map_err(|error| chain(&error))? { Ok(Put::Taken(transition.done())) } else { put(store, transition).await }
+}
+
 const DAEMON_LOCK: &str = "clusterstatusmgtd.lock";
 
 /// A command that asks whether there is a daemon holds the lock for an instant itself.

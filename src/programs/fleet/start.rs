@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::crew::{Crew, Look};
 use super::empty::{self, Whose};
+use crate::clock;
 use crate::error::chain;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
@@ -33,6 +34,7 @@ pub(super) async fn start(crew: &mut Crew<'_>) -> Result<(), String> {
         let is_over = orders.all_open().all(|node| given_up.contains_key(node)) || begun.elapsed() >= NODES_LIMIT;
         if is_over || !crew.rest(orders.all_open().count()).await {
             tell_of_others(&orders);
+            count_anew(crew);
             let trouble = crew.set_partitions(&seen.partitions, PartitionChange::Up).await;
             if !trouble.is_empty() {
                 return Err(not_started(trouble.join("; ")));
@@ -48,11 +50,15 @@ pub(super) async fn start(crew: &mut Crew<'_>) -> Result<(), String> {
             "these nodes could not be made ready in time; clustermgtd goes on with them"
         );
     }
-    // What failed before the start must not bring protected mode back; clustermgtd clears what it remembers itself.
-    if let Err(error) = BootFailures::in_folder(crew.context.store.dir()).clear() {
+    Ok(())
+}
+
+/// What failed before the start must not bring protected mode back. clustermgtd clears what it remembers itself when it sees that there was
+/// a start, for a stop and a start may both fall between two of its passes. Before the partitions are up: what fails after that counts.
+fn count_anew(crew: &Crew<'_>) {
+    if let Err(error) = BootFailures::in_folder(crew.context.store.dir()).start_anew(clock::now()) {
         tracing::warn!("boot failures from before the start still count: {}", chain(&error));
     }
-    Ok(())
 }
 
 /// Nodes drained by people stay so.

@@ -148,7 +148,8 @@ fn what_it_remembers_survives_a_kill() {
 /// B105. Killed while EC2 launches for static nodes, before or after it has: each node ends with one instance, and none is lost.
 #[test]
 fn killed_while_it_launches() {
-    for rule in [Rule::on("RunInstances").nth(1).hold("stop"), Rule::on("RunInstances").nth(1).hold("stop").after()] {
+    let rule = || Rule::on("RunInstances").nth(1).hold("stop");
+    for (rule, launched) in [(rule(), None), (rule().after(), Some(2))] {
         let site = site_with(Behaviour::with_rules(vec![rule]), STATIC);
         site.scontrol("nodes", &["c5-1", "c5-2"].map(|name| node(name, OFF, None)).concat());
         let daemon = Daemon::start(&site);
@@ -158,6 +159,10 @@ fn killed_while_it_launches() {
         let mut daemon = Daemon::start(&site);
         daemon.wait(|_| site.running().len() == 2 && site.live().len() == 2 && site.condemned().is_empty());
         site.assert_settled();
+        daemon.wait(|daemon| daemon.node("c5-1").1 != "c5-1" && daemon.node("c5-2").1 != "c5-2");
+        if let Some(launched) = launched {
+            assert_eq!(site.ec2.instances().len(), launched, "what EC2 had launched is taken over: {}", daemon.log());
+        }
         assert_eq!(daemon.end().code, Some(0));
     }
 }

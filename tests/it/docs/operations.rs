@@ -23,10 +23,10 @@ const FILLED: [&str; 10] = [
 ];
 
 /// Warnings and errors without words of their own: file, message, how often, and why no row can be asked for.
-const WORDLESS: [(&str, &str, usize, &str); 13] = [
+const WORDLESS: [(&str, &str, usize, &str); 11] = [
     ("programs/begin.rs", "{error}", 2, "the command line, the clock"),
     ("programs/clustermgtd/mod.rs", "{error}", 3, "why it does not start: errors that have rows"),
-    ("programs/clustermgtd/passes.rs", "{}", 2, "the notes of plan/reconcile, which have rows"),
+    ("programs/clustermgtd/passes.rs", "{}", 3, "the notes of plan/reconcile, and PrivateData: below"),
     ("programs/clustermgtd/perform.rs", "not done, {what}: {error}", 1, "too short: below"),
     ("programs/clusterstatusmgtd.rs", "{error}", 3, "why it does not start, or the fleet does not: below"),
     ("programs/computemgtd/watch.rs", "{why}", 2, "why the node stays on: below"),
@@ -35,12 +35,10 @@ const WORDLESS: [(&str, &str, usize, &str); 13] = [
     ("programs/survey.rs", "{what}: {}", 1, "what EC2 does not tell: below"),
     ("programs/timed_out.rs", "| {line}", 1, "a line of a console"),
     ("plan/reconcile/forgotten.rs", "{text} {passes} passes: {nodes}", 1, "below"),
-    ("plan/reconcile/protected.rs", "", 2, "queues that are set inactive, or wait: below"),
-    ("plan/reconcile/statics.rs", "", 1, "what is replaced: below"),
 ];
 
 /// Lines that are put together elsewhere than where they are logged, and lines of information that people ask about: file and words.
-const BESIDES: [(&str, &str); 45] = [
+const BESIDES: [(&str, &str); 46] = [
     ("plan/reconcile/forgotten.rs", "launched now: slurmctld waits for them, and ResumeProgram did not come for them in"),
     ("plan/reconcile/protected.rs", "boot failures, the threshold is"),
     ("plan/reconcile/protected.rs", "is set inactive: "),
@@ -57,6 +55,7 @@ const BESIDES: [(&str, &str); 45] = [
     ("programs/clustermgtd/news.rs", "pass: "),
     ("programs/clustermgtd/news.rs", "resting: "),
     ("programs/clustermgtd/passes.rs", "all cluster management is switched off"),
+    ("programs/clustermgtd/policy.rs", "PrivateData in slurm.conf lacks cloud"),
     ("programs/clustermgtd/orders.rs", "nodes set down"),
     ("programs/clustermgtd/orders.rs", "nodes drained"),
     ("programs/clustermgtd/orders.rs", "nodes powered down"),
@@ -87,6 +86,9 @@ const BESIDES: [(&str, &str); 45] = [
     ("store/error.rs", "nothing was changed: "),
     ("store/error.rs", "was changed by other programs again and again"),
 ];
+
+/// How a text is made that is logged in the next lines.
+const MADE: &str = "let text = format!(";
 
 /// A file below `src/` without its tests.
 struct Source {
@@ -144,13 +146,15 @@ fn literals(call: &str) -> Vec<String> {
     found
 }
 
-/// What these macros or functions are called with: of each call the longest text in it, or none.
+/// What these macros or functions are called with: of each call the longest text in it, else of the `text` that was made before it.
 fn messages<'s>(sources: &'s [Source], openings: &[&str]) -> Vec<Message<'s>> {
     let mut found = Vec::new();
     for source in sources {
         for opening in openings {
             for (at, _) in source.text.match_indices(opening) {
-                let text = literals(&source.text[at + opening.len()..]).into_iter().max_by_key(String::len);
+                let longest = |from: usize| literals(&source.text[from..]).into_iter().max_by_key(String::len);
+                let made_before = || source.text[..at].rfind(MADE).and_then(|at| longest(at + MADE.len()));
+                let text = longest(at + opening.len()).or_else(made_before);
                 let line = source.text[..at].matches('\n').count() + 1;
                 found.push(Message { source, line, text: text.unwrap_or_default() });
             }

@@ -146,6 +146,19 @@ impl Daemon<'_> {
         self.child.wait().unwrap().code()
     }
 
+    /// The same for one that may not end; `None`: it did not.
+    pub fn end_in_time(mut self) -> Option<i32> {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -219,6 +219,20 @@ fn a_boot_that_slurm_still_waits_for_is_powered_off_first() {
 }
 
 #[test]
+fn an_order_after_the_rest_that_did_not_get_through_begins_no_new_one() {
+    let mut world = World::new();
+    world.node(NODE, "DOWN+CLOUD+POWERED_DOWN").reason(NODE, ICE);
+    world.pass();
+    let until = world.memory.shortages["q1/c1"].until;
+    world.snapshot.now = until;
+    assert!(world.pass_lines().contains(&launch()));
+    assert!(world.pass_lines().contains(&launch()), "slurmctld did not take it: it is down with the old code");
+    // Seen a third time it is the code of a launch.
+    assert_eq!(world.pass_lines(), [""; 0]);
+    assert!(world.memory.shortages["q1/c1"].until > until);
+}
+
+#[test]
 fn a_node_that_is_off_is_set_down_while_its_group_rests() {
     let mut world = World::new();
     world.node("q1-dy-c1-1", "DOWN+CLOUD").reason("q1-dy-c1-1", ICE).up(NODE, "IDLE+CLOUD", "i-1");

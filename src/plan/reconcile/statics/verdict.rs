@@ -141,23 +141,27 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     }
     let (is_down, is_drained, is_off) = (state::is_down(state), state::is_drained(state), state::is_off(state));
     let is_invalid = state::is_invalid_registration(state);
+    let has_come_up = !state.is_down() && has_registered(facts);
     if has_job || !(is_down || is_drained || is_off || is_invalid) {
-        return Verdict::Leave;
+        return if has_job && has_come_up { Verdict::Up } else { Verdict::Leave };
     }
-    if let Some(replacement) = draft.memory.replacing.get(facts.name) {
+    // A person has drained it as soon as it was up: that is no failure to boot.
+    let is_taken_back = has_come_up && !is_invalid && !reasons::is_ours(facts.node.reason.as_deref());
+    let replacing = draft.memory.replacing.get(facts.name);
+    if let Some(replacement) = replacing.filter(|_| !is_taken_back) {
         let launched = facts.launched().unwrap_or(replacement.asked);
         return if draft.snapshot.now.since(launched) >= upkeep.replacement_timeout {
             Verdict::Replace(Cause::TimedOut)
         } else if is_invalid && has_booted(facts) {
             // Not the old instance's, which the node shows until the new one has registered.
             Verdict::Replace(Cause::InvalidRegistration)
-        } else if has_registered(facts) && reasons::is_ours(facts.node.reason.as_deref()) {
+        } else if has_registered(facts) && is_to_be_resumed(facts) {
             Verdict::Registered
         } else {
             Verdict::Wait
         };
     }
-    if draft.before.replacing.contains_key(facts.name) {
+    if replacing.is_none() && draft.before.replacing.contains_key(facts.name) {
         return Verdict::Replace(Cause::FailingCheck);
     }
     let age = facts.launched().map(|launched| draft.snapshot.now.since(launched));
@@ -178,6 +182,12 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     } else {
         Verdict::Replace(Cause::PoweredDown)
     }
+}
+
+/// Down or drained by our word; or down by slurmctld's, which takes a registration that it did not wait for as a reboot (slurm-facts I).
+fn is_to_be_resumed(facts: &Facts<'_>) -> bool {
+    let reason = facts.node.reason.as_deref();
+    reasons::is_ours(reason) || (facts.node.state.is_down() && !reasons::is_a_persons(reason))
 }
 
 /// slurmd has registered from the instance that stands behind the node now.

@@ -29,6 +29,11 @@ fn backed(state: &str) -> World {
     world
 }
 
+/// The console of its instance is asked for first.
+fn with_console(lines: Vec<String>) -> Vec<String> {
+    [vec![format!("console i-1 of {NODE}")], lines].concat()
+}
+
 fn counted(world: &World) -> u64 {
     world.memory.failures.values().flat_map(|groups| groups.values()).map(|failures| failures.count).sum()
 }
@@ -124,6 +129,8 @@ fn settings_spare_nodes() {
     ] {
         let mut world = backed(state);
         (world.policy.upkeep.terminate_down_nodes, world.policy.upkeep.terminate_drain_nodes) = (down, drain);
+        // To read one spares the node.
+        world.policy.upkeep.consoles = false;
         assert_eq!(world.pass_lines().is_empty(), spared, "{state} {down} {drain}");
     }
 }
@@ -178,9 +185,13 @@ fn an_invalid_registration_counts_and_goes() {
     for state in ["IDLE+CLOUD+INVALID_REG+DRAIN", "IDLE+CLOUD+INVALID_REG"] {
         let mut world = backed(state);
         let decision = world.pass();
-        assert_eq!(lines(&decision.actions), taken_down(NODE, "i-1", REASON), "{state}");
+        assert_eq!(lines(&decision.actions), with_console(taken_down(NODE, "i-1", REASON)), "{state}");
         assert_eq!(decision.report.boot_failures.keys().collect::<Vec<_>>(), [&"other-bootstrap-error"], "{state}");
         assert_eq!(counted(&world), 1, "{state}");
+        assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", REASON), "its console was asked for: {state}");
+        let mut world = backed(state);
+        world.policy.upkeep.consoles = false;
+        assert_eq!(world.pass_lines(), taken_down(NODE, "i-1", REASON), "not wanted: {state}");
     }
     for state in ["MIXED+CLOUD+INVALID_REG+DRAIN", "IDLE+CLOUD+INVALID_REG+DRAIN+POWER_DOWN"] {
         let mut world = backed(state);

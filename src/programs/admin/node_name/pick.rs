@@ -13,6 +13,8 @@ pub(super) struct Identity {
     pub(super) instance: Option<String>,
     /// Its private addresses.
     pub(super) addresses: BTreeSet<String>,
+    /// Instance metadata has told the address; until then it is asked again.
+    pub(super) is_told: bool,
 }
 
 impl Identity {
@@ -23,16 +25,21 @@ impl Identity {
 }
 
 /// By NodeAddr. A node that is off keeps its last address on Slurm 22.05 and 23.02, and EC2 gives addresses to others again: such nodes
-/// are passed over. Of the rest one that is powering up is the better claim, for the same reason. Never guesses between two.
+/// are passed over, and so is one that Slurm says is another instance's. Of the rest one that is powering up is the better claim, for the
+/// same reason. One that is down and off comes last: clustermgtd launches static nodes that way, but one that missed ResumeTimeout looks
+/// the same. Never guesses between two.
 pub(super) fn by_address(nodes: &[SlurmNode], own: &Identity) -> Result<String, String> {
-    let ours = nodes.iter().filter(|node| own.addresses.contains(&node.addr));
-    let up = ours.filter(|node| !node.state.is_powered_down() && !node.state.is_powering_down());
-    let (rising, others): (Vec<_>, Vec<_>) = up.partition(|node| node.state.is_powering_up());
-    match (&rising[..], &others[..]) {
-        ([one], _) | ([], [one]) => Ok(one.name.clone()),
-        ([], []) => Err(format!("no node that is up or powering up has NodeAddr of ({})", own.list())),
+    let is_anothers = |node: &SlurmNode| own.instance.is_some() && node.instance_id.is_some() && node.instance_id != own.instance;
+    let going = nodes.iter().filter(|node| own.addresses.contains(&node.addr) && !is_anothers(node));
+    let (off, up): (Vec<_>, Vec<_>) =
+        going.filter(|node| !node.state.is_powering_down()).partition(|node| node.state.is_powered_down());
+    let down: Vec<_> = off.into_iter().filter(|node| node.state.is_down()).collect();
+    let (rising, others): (Vec<_>, Vec<_>) = up.into_iter().partition(|node| node.state.is_powering_up());
+    match (&rising[..], &others[..], &down[..]) {
+        ([one], ..) | ([], [one], _) | ([], [], [one]) => Ok(one.name.clone()),
+        ([], [], []) => Err(format!("no node that is up or coming up has NodeAddr of ({})", own.list())),
         _ => {
-            let names: Vec<&str> = rising.iter().chain(&others).map(|node| node.name.as_str()).collect();
+            let names: Vec<&str> = rising.iter().chain(&others).chain(&down).map(|node| node.name.as_str()).collect();
             Err(format!("several nodes have NodeAddr of ({}): {}", own.list(), names.join(", ")))
         }
     }
@@ -50,13 +57,14 @@ struct Entry {
     private_ip: Option<String>,
 }
 
-/// By the mapping: the instance id, else an address whose entry names no other instance.
+/// By the mapping: the instance id, else an address whose entry names no instance. An entry that names one is never taken by its address
+/// alone: EC2 gives addresses to others again, and metadata may only not answer yet.
 pub(super) fn by_mapping(bytes: &[u8], own: &Identity) -> Result<String, String> {
     let mapping: Mapping = serde_json::from_slice(bytes).map_err(|error| format!("it is no mapping: {error}"))?;
     let by_id = |entry: &Entry| own.instance.is_some() && entry.instance_id == own.instance;
     let by_ip = |entry: &Entry| {
         let same = entry.private_ip.as_ref().is_some_and(|ip| own.addresses.contains(ip));
-        same && (own.instance.is_none() || entry.instance_id.is_none())
+        same && entry.instance_id.is_none()
     };
     let names = |matches: &dyn Fn(&Entry) -> bool| -> Vec<String> {
         mapping.nodes.iter().filter(|(_, entry)| matches(entry)).map(|(name, _)| name.clone()).collect()
@@ -103,7 +111,7 @@ mod tests {
     const ADDRESS: &str = "10.0.0.5";
 
     fn own(instance: Option<&str>) -> Identity {
-        Identity { instance: instance.map(str::to_owned), addresses: [ADDRESS.to_owned()].into() }
+        Identity { instance: instance.map(str::to_owned), addresses: [ADDRESS.to_owned()].into(), is_told: true }
     }
 
     fn nodes(list: &[(&str, &str, &str)]) -> Vec<SlurmNode> {
@@ -127,18 +135,33 @@ mod tests {
             (
                 "only one that is off",
                 vec![("old", ADDRESS, OFF)],
-                Err("no node that is up or powering up has NodeAddr of (10.0.0.5)"),
+                Err("no node that is up or coming up has NodeAddr of (10.0.0.5)"),
+            ),
+            ("static, launched by clustermgtd", vec![("st", ADDRESS, "DOWN+CLOUD+POWERED_DOWN")], Ok("st")),
+            ("down and off comes last", vec![("st", ADDRESS, "DOWN+CLOUD+POWERED_DOWN"), ("a", ADDRESS, "IDLE+CLOUD")], Ok("a")),
+            (
+                "two that are down and off",
+                vec![("a", ADDRESS, "DOWN+CLOUD+POWERED_DOWN"), ("b", ADDRESS, "DOWN+CLOUD+POWERED_DOWN")],
+                Err("several nodes have NodeAddr of (10.0.0.5): a, b"),
             ),
             ("two", vec![("a", ADDRESS, UP), ("b", ADDRESS, UP)], Err("several nodes have NodeAddr of (10.0.0.5): a, b")),
             (
                 "longer addresses",
                 vec![("a", "110.0.0.5", UP), ("b", "10.0.0.55", UP)],
-                Err("no node that is up or powering up has NodeAddr of (10.0.0.5)"),
+                Err("no node that is up or coming up has NodeAddr of (10.0.0.5)"),
             ),
         ] {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
             assert_eq!(by_address(&nodes(&list), &own(None)), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_node_of_another_instance_is_not_taken_by_its_address() {
+        let mut list = nodes(&[("old", ADDRESS, "ALLOCATED+CLOUD"), ("new", ADDRESS, "DOWN+CLOUD+POWERED_DOWN")]);
+        list[0].instance_id = Some("i-1".to_owned());
+        list[1].instance_id = Some("i-2".to_owned());
+        assert_eq!(by_address(&list, &own(Some("i-2"))), Ok("new".to_owned()));
     }
 
     #[test]
@@ -152,8 +175,9 @@ mod tests {
         // Its address was another's: that entry is not this machine's.
         let error = by_mapping(mapping, &own(Some("i-3"))).unwrap_err();
         assert!(error.contains("none of its 4 nodes"), "{error}");
+        // Metadata does not answer (yet): an entry that names an instance may be another's with this address.
         let error = by_mapping(mapping, &own(None)).unwrap_err();
-        assert!(error.contains("several nodes for this instance: c5-1, c5-2"), "{error}");
+        assert!(error.contains("none of its 4 nodes"), "{error}");
         let ninth = Identity { addresses: ["10.0.0.9".to_owned()].into(), ..own(Some("i-3")) };
         assert_eq!(by_mapping(mapping, &ninth).unwrap(), "c5-4");
         assert!(by_mapping(b"{", &own(None)).unwrap_err().starts_with("it is no mapping"));

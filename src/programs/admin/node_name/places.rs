@@ -141,8 +141,10 @@ impl Asker {
         if own.instance.is_none() {
             own.instance = self.metadata("instance-id").await.ok().flatten();
         }
-        if !addresses_given && own.addresses.is_empty() {
-            own.addresses.extend(self.metadata("local-ipv4").await.ok().flatten());
+        if !addresses_given && !own.is_told {
+            let told = self.metadata("local-ipv4").await.ok().flatten();
+            own.is_told = told.is_some();
+            own.addresses.extend(told);
             own.addresses.extend(outgoing_address());
         }
     }

@@ -144,6 +144,30 @@ fn a_launch_that_failed_otherwise_is_tried_in_the_next_pass_and_told_once() {
 }
 
 #[test]
+fn a_node_that_is_drained_as_soon_as_it_is_up_has_not_failed_to_boot() {
+    let mut world = coming_up(false);
+    registered(&mut world, "ALLOCATED+CLOUD+DRAIN");
+    world.reason(NODE, "bad disk");
+    assert_eq!(lines(&pass(&mut world).actions), [""; 0]);
+    assert!(world.memory.replacing.is_empty(), "it runs a job");
+    let mut world = coming_up(false);
+    registered(&mut world, "IDLE+CLOUD+DRAIN");
+    world.reason(NODE, "bad disk").snapshot.now = world.snapshot.now + std::time::Duration::from_hours(1);
+    assert_eq!(lines(&pass(&mut world).actions), replaced(Some(terminate())));
+    assert_eq!(counted(&world), 0);
+}
+
+#[test]
+fn a_node_that_slurm_sets_down_at_its_registration_is_resumed() {
+    // Without ReturnToService: slurmctld did not wait for this boot.
+    let mut world = coming_up(false);
+    registered(&mut world, "DOWN+CLOUD");
+    world.reason(NODE, "Node unexpectedly rebooted");
+    assert_eq!(lines(&pass(&mut world).actions), [format!("resume {NODE}")]);
+    assert!(pass(&mut world).actions.is_empty() && world.memory.replacing.is_empty());
+}
+
+#[test]
 fn a_launch_that_never_came_is_asked_for_again() {
     // Asked for, and no claim was seen: the daemon was restarted, or the run was killed at once.
     let mut world = World::new();
@@ -241,7 +265,11 @@ fn what_is_no_static_node_any_more_is_forgotten() {
     let mut world = coming_up(false);
     world.snapshot.nodes.get_mut(NODE).unwrap().is_static = false;
     assert!(world.decide().memory.replacing.is_empty());
+    world.policy.hides_off_nodes = true;
+    assert!(world.decide().memory.replacing.is_empty(), "it is shown");
     world.snapshot.nodes.clear();
+    assert!(!world.decide().memory.replacing.is_empty(), "Slurm may hide it");
+    world.policy.hides_off_nodes = false;
     assert!(world.decide().memory.replacing.is_empty());
 }
 
