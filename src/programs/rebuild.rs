@@ -9,6 +9,7 @@ use crate::clock;
 use crate::error::chain;
 use crate::model::instance::{Instance, tag};
 use crate::model::node::SlurmNode;
+use crate::store::atomic;
 
 /// `true` = entries were made. An error means that nothing may be launched: without EC2's and Slurm's answers a node could get a
 /// second instance.
@@ -74,12 +75,39 @@ pub(crate) async fn rebuild(context: &Context) -> Result<bool, Stopped> {
             made
         })
         .map_err(Stopped::from)?;
+    leave_mark(context);
     tracing::warn!(
         instances = ours.len(),
         nodes = made,
         "the mapping was missing and is rebuilt from Slurm and EC2; nothing was terminated"
     );
     Ok(true)
+}
+
+/// In the state folder: the mapping was rebuilt, and clustermgtd has not had a pass since. Instances that stand behind no node then may be
+/// somebody's all the same.
+const MARK: &str = "rebuilt";
+
+fn leave_mark(context: &Context) {
+    let path = context.store.dir().join(MARK);
+    if let Err(error) = atomic::replace(&path, format!("{}\n", clock::now()).as_bytes(), atomic::FILE_MODE) {
+        tracing::warn!("that the mapping was rebuilt cannot be noted in {}: {error}", path.display());
+    }
+}
+
+/// Has any program rebuilt the mapping since [`remove_mark`]?
+pub(super) fn has_mark(context: &Context) -> bool {
+    context.store.dir().join(MARK).exists()
+}
+
+/// A pass has remembered what stood behind no node.
+pub(super) fn remove_mark(context: &Context) {
+    let path = context.store.dir().join(MARK);
+    if let Err(error) = std::fs::remove_file(&path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("{} cannot be removed: {error}", path.display());
+    }
 }
 
 /// Does Slurm say that this instance is the node's, and is the node not powered down?

@@ -28,7 +28,7 @@ use crate::programs::args::Environment;
 use crate::programs::begin;
 use crate::programs::context::Context;
 use crate::programs::startup::Limits;
-use crate::programs::suspend;
+use crate::programs::{rebuild, suspend};
 use crate::slurm::conf::SlurmConf;
 use crate::store::daemon_lock;
 use crate::store::daemon_memory::DaemonMemory;
@@ -207,7 +207,8 @@ impl Passes {
         self.shared.step();
         suspend::publish_rest(&self.context, &freed.publish).await;
         self.shared.step();
-        Ok(freed.rebuilt)
+        // slurm_resume or slurm_suspend may have done it.
+        Ok(freed.rebuilt || rebuild::has_mark(&self.context))
     }
 
     /// Decides and acts.
@@ -218,6 +219,9 @@ impl Passes {
         // Before anything is done: a restart in the middle finds what was begun.
         let protected = std::mem::replace(&mut self.memory, decision.memory).protected;
         self.save();
+        if snapshot.rebuilt {
+            rebuild::remove_mark(&self.context);
+        }
         self.last.command = reconcile::way_out(&policy, &self.context.settings.cluster);
         let slurm_user = self.conf.as_ref().and_then(|conf| conf.slurm_user.as_deref()).unwrap_or("root");
         let stubborn: BTreeSet<String> = self.stubborn.keys().cloned().collect();
