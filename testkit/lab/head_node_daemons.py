@@ -209,16 +209,19 @@ computefleet_status_path = {self.root}/shared/computefleet-status.json
         )
         self.watch.say(f"fleet status set from {old} to {new}")
 
-    def by_recipe(self, request, under_way, done):
-        """The package's route: what its clusterstatusmgtd and the recipe that this runs do about a request that is there."""
+    def by_recipe(self, request, under_way, done, stops_clustermgtd):
+        """The package's route: what its clusterstatusmgtd and the recipe that this runs do about a request that is there. Not every
+        version of the recipe stops clustermgtd meanwhile."""
         self.set_status(request, under_way)
         self.status_file.write_text(json.dumps({**self.status(), "status": request}), encoding="utf-8")
-        self.end("clustermgtd")
+        if stops_clustermgtd:
+            self.end("clustermgtd")
         environment = [f"{key}={value}" for key, value in self.environment(f"parallelcluster_{FLEET_MANAGER}.conf").items()]
         program = self.root / "programs/bin" / FLEET_MANAGER
         self.command(["sudo", "-n", "-u", self.accounts.name, *environment, program, "-cf", self.status_file], timeout=120)
         self.watch.say(f"{FLEET_MANAGER} has done {request}")
-        self.supervise("clustermgtd")
+        if stops_clustermgtd:
+            self.supervise("clustermgtd")
         self.set_status(under_way, done)
 
     def partition_states(self):

@@ -167,13 +167,13 @@ def beats(lab):
 
 
 def by_the_packages_route(lab):
-    """clustermgtd is stopped, slurm_fleet_status_manager does the work, clustermgtd is started; the table is somebody else's."""
+    """slurm_fleet_status_manager does the work, with clustermgtd stopped and started around it or running; the table is somebody else's."""
     lab.end("clusterstatusmgtd")
     lab.set_status("RUNNING", "STOP_REQUESTED")
-    lab.by_recipe("STOP_REQUESTED", "STOPPING", "STOPPED")
+    lab.by_recipe("STOP_REQUESTED", "STOPPING", "STOPPED", stops_clustermgtd=True)
     stopped(lab)
     lab.set_status("STOPPED", "START_REQUESTED")
-    lab.by_recipe("START_REQUESTED", "STARTING", "RUNNING")
+    lab.by_recipe("START_REQUESTED", "STARTING", "RUNNING", stops_clustermgtd=False)
     lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
     statics_up(lab)
     published(lab, [STATIC, TAKEN_OVER])

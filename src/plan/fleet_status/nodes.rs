@@ -36,7 +36,7 @@ pub(crate) struct Orders {
     pub(crate) reset: Vec<String>,
     /// Something was asked of Slurm for them and takes its time.
     pub(crate) waiting: Vec<String>,
-    /// Drained by a person, for a reason of their own: left so.
+    /// Drained or set down by a person, for a reason of their own: left so.
     pub(crate) left: Vec<String>,
 }
 
@@ -120,7 +120,9 @@ pub(crate) fn for_start<'a>(nodes: impl IntoIterator<Item = Seen<'a>>) -> Orders
     for Seen { node, is_backed } in nodes.into_iter().filter(|seen| is_known(&seen.node.state)) {
         let state = &node.state;
         let is_off_somehow = state.is_powered_down() && !has_job(state) && !state.is_powering_up() && !state.has("POWER_UP");
-        let list = if is_powering_down(state) {
+        let list = if is_held(node) {
+            &mut orders.left
+        } else if is_powering_down(state) {
             // Its instance goes; it need not wait for SuspendTimeout (Z02).
             &mut orders.resume
         } else if is_off_somehow && state.is_down() {
@@ -128,7 +130,7 @@ pub(crate) fn for_start<'a>(nodes: impl IntoIterator<Item = Seen<'a>>) -> Orders
             let power_down = state.has("NOT_RESPONDING") || state.power_down_requested();
             if power_down { &mut orders.power_down } else { &mut orders.resume }
         } else if is_off_somehow && state.has("DRAIN") {
-            if is_ours_reason(node) { &mut orders.resume } else { &mut orders.left }
+            &mut orders.resume
         } else if is_off_somehow && state.has("NOT_RESPONDING") {
             &mut orders.force
         } else if is_off_somehow {
@@ -171,6 +173,12 @@ fn is_at_rest(state: &State) -> bool {
 /// Also the address that a failed launch leaves on Slurm 22.05 (RFC 5737).
 fn has_foreign_address(node: &SlurmNode) -> bool {
     node.addr != node.name || node.hostname != node.name
+}
+
+/// Drained or set down by a person. A reason without either flag is what is left of an earlier time.
+fn is_held(node: &SlurmNode) -> bool {
+    let is_held = node.state.has("DRAIN") || node.state.is_down();
+    is_held && !is_rebooting(&node.state) && !is_ours_reason(node)
 }
 
 /// Was it drained by these programs, the package or Slurm itself, and not by a person? Their reasons: aws-facts B.16.

@@ -20,6 +20,10 @@ use crate::slurm::partitions::PartitionChange;
 /// The package's word for it (aws-facts B.16).
 const REASON: &str = "stopping cluster";
 
+/// Instances are known by their tags, nodes by the configuration alone.
+const NOBODY_TOLD: &str = "the fleet is not stopped: its instances are terminated, but no node was told, for the configuration has no \
+                           node; its warnings say why";
+
 /// EC2 is asked for all instances at first, when all else is done, and so often in between.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 
@@ -94,7 +98,7 @@ pub(super) async fn stop(crew: &mut Crew<'_>) -> Result<(), String> {
             asked = Some(Instant::now());
         }
         if round.is_last() {
-            return Ok(());
+            return if crew.context.settings.groups.is_empty() { Err(NOBODY_TOLD.to_owned()) } else { Ok(()) };
         }
         crew.progress.say(round.progress());
         stuck.extend(round.emptied.left.iter().filter(|(_, why)| is_lasting(why)).map(|(id, _)| id.clone()));

@@ -97,4 +97,11 @@ fn z01_on_a_parallelcluster_head_node() {
     assert_eq!(fleet.partition(), "INACTIVE");
     assert!(fleet.nodes().iter().all(|(name, state, address)| state == OFF && name == address), "{:?}", fleet.nodes());
     assert!(site.updates().iter().any(|update| update.contains("reason=stopping cluster")));
+    // Without the nodes' names the machines go all the same, and nobody is told that it is done.
+    site.ec2.seed(&seed("orchard"));
+    site.write("fleet-config.json", "{");
+    let ran = finished(command.output().unwrap());
+    assert_eq!(ran.code, Some(1), "{}", site.log("slurm_fleet_status_manager"));
+    assert!(ran.stderr.contains("no node was told"), "{}", ran.stderr);
+    assert_eq!(site.live().into_iter().collect::<Vec<_>>(), others);
 }

@@ -175,7 +175,11 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     } else if is_down {
         if upkeep.terminate_down_nodes { Verdict::Replace(Cause::Down) } else { Verdict::Leave }
     } else if is_drained {
-        if upkeep.terminate_drain_nodes { Verdict::Replace(Cause::Drained) } else { Verdict::Leave }
+        match upkeep.terminate_drain_nodes {
+            true => Verdict::Replace(Cause::Drained),
+            false if has_come_up => Verdict::Up,
+            false => Verdict::Leave,
+        }
     } else if is_off && age.is_some_and(|age| age < upkeep.orphan_timeout) {
         // Launched by hand, or by a resume that slurmctld has not seen yet (M15).
         Verdict::Wait

@@ -151,6 +151,11 @@ fn a_node_that_is_drained_as_soon_as_it_is_up_has_not_failed_to_boot() {
     assert_eq!(lines(&pass(&mut world).actions), [""; 0]);
     assert!(world.memory.replacing.is_empty(), "it runs a job");
     let mut world = coming_up(false);
+    world.policy.upkeep.terminate_drain_nodes = false;
+    registered(&mut world, "IDLE+CLOUD+DRAIN");
+    world.reason(NODE, "bad disk");
+    assert!(pass(&mut world).actions.is_empty() && world.memory.replacing.is_empty(), "left to whoever drained it");
+    let mut world = coming_up(false);
     registered(&mut world, "IDLE+CLOUD+DRAIN");
     world.reason(NODE, "bad disk").snapshot.now = world.snapshot.now + std::time::Duration::from_hours(1);
     assert_eq!(lines(&pass(&mut world).actions), replaced(Some(terminate())));
