@@ -21,6 +21,6 @@ mod store;
 mod zone;
 
 pub use programs::{
-    admin_main, clustermgtd_main, clusterstatusmgtd_main, computemgtd_main, fleet_status_manager_main, resume_fail_main, resume_main,
-    suspend_main,
+    admin_main, clustermgtd_main, clusterstatusmgtd_main, computemgtd_main, fleet_status_manager_main, resume_fail_main,
+    resume_main, suspend_main,
 };

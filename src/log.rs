@@ -31,13 +31,7 @@ pub(crate) fn start(program: &'static str, settings: &LogSettings, verbose: u8, 
 /// As [`start`], for a program that runs for long: its log may be rotated by renaming. `supervised`: whoever started it keeps what it
 /// prints, on a ParallelCluster head node supervisord in the very file of the log. Then nothing goes to stderr as well, and where the
 /// file is not ours to write the lines go to stdout.
-pub(crate) fn start_daemon(
-    program: &'static str,
-    settings: &LogSettings,
-    verbose: u8,
-    tz: Option<&str>,
-    supervised: bool,
-) {
+pub(crate) fn start_daemon(program: &'static str, settings: &LogSettings, verbose: u8, tz: Option<&str>, supervised: bool) {
     let path = path(program, settings);
     let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     let file = folder.and_then(|()| reopening::Reopening::open(path.clone())).map(|file| Box::new(file) as Box<dyn Write + Send>);

@@ -30,6 +30,8 @@ mod sync;
 mod unhealthy;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod test_support;
 #[cfg(test)]
 mod test_world;
@@ -41,6 +43,8 @@ mod tests_orphans;
 mod tests_state;
 #[cfg(test)]
 mod tests_sync;
+#[cfg(test)]
+mod world;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

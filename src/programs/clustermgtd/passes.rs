@@ -172,6 +172,7 @@ impl Passes {
         // From here on nobody starts or stops the fleet.
         let _fleet = match daemon_lock::fleet(self.context.store.dir(), Duration::ZERO) {
             Ok(lock) => lock,
+            // By a program that starts or stops the fleet.
             Err(error) if error.is_temporary() => return Ok(Pass::Resting(Some(fleet), chain(&error))),
             Err(error) => return Err(error.into()),
         };
@@ -287,7 +288,7 @@ impl Passes {
         let threshold = settings.clustermgtd.upkeep.protected_count;
         let dir = self.context.store.dir();
         if let Err(error) = status::write(dir, &settings.cluster, &ended, &self.memory, threshold, &self.last.command) {
-            tracing::warn!("the status file cannot be written: {error}");
+            tracing::warn!("the status file cannot be written in {}: {error}", dir.display());
         }
         if let Err(error) = events::write(settings, (outcome == Outcome::Complete).then_some(report)) {
             tracing::warn!("events cannot be written: {error}");
