@@ -13,7 +13,6 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from accounts import Accounts
 from cloud import INSTANCE_TYPE, REGION

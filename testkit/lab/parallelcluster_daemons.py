@@ -51,7 +51,8 @@ def scenario():
         lab.supervise("clustermgtd")
         static_comes_up(lab)
         job = gone_behind_slurms_back(lab)
-        lab.expect(lab.watch.instances[theirs]["state"] == "running" and is_up(lab.watch.nodes[TAKEN_OVER]), "the package's instance was not left alone")
+        is_left = lab.watch.instances[theirs]["state"] == "running" and is_up(lab.watch.nodes[TAKEN_OVER])
+        lab.expect(is_left, "the package's instance was not left alone")
         by_clusterstatusmgtd(lab, job)
         by_the_packages_route(lab)
         what_others_read(lab)
@@ -196,7 +197,8 @@ def what_others_read(lab):
     seen = {event["event-type"]: event for event in events}
     lab.expect(seen["clustermgtd-heartbeat"]["level"] == "INFO", f"a heartbeat's event is {seen['clustermgtd-heartbeat']}")
     gone = seen["invalid-backing-instance-count"]
-    lab.expect((gone["level"], gone["detail"]) == ("WARNING", {"count": 1, "nodes": [{"name": FIRST}]}), f"the event of the instance that was gone is {gone}")
+    expected = {"count": 1, "nodes": [{"name": FIRST}]}
+    lab.expect((gone["level"], gone["detail"]) == ("WARNING", expected), f"the event of the instance that was gone is {gone}")
     idle = seen["compute-node-idle-time"]["detail"]
     lab.expect(isinstance(idle["longest-idle-time"], float) and idle["node-type"] in ("static", "dynamic"), f"the event of idle nodes is {idle}")
     failed = seen["node-launch-failure-count"]
