@@ -604,11 +604,16 @@ fn live(store: &FileStore) -> FoundRecord {
     }
 }
 
+/// Another test that starts a process at this moment holds a copy of every descriptor until its exec, and so of a lock just let go.
 fn dead(store: &FileStore, now: Timestamp) -> DeadRecord {
-    match states(store, now).pop() {
-        Some(RecordState::Dead(dead)) => dead,
-        other => panic!("{other:?}"),
+    for _ in 0..500 {
+        match states(store, now).pop() {
+            Some(RecordState::Dead(dead)) => return dead,
+            Some(RecordState::Live { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            other => panic!("{other:?}"),
+        }
     }
+    panic!("the record is held for 5 s");
 }
 
 fn owner_is_gone(dead: &DeadRecord) -> bool {
