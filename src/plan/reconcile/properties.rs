@@ -6,6 +6,7 @@
 //! that rebuilt the mapping terminates nothing · P6 same input, same output.
 
 mod chance;
+mod events;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use super::world::{Cluster, Machine, Node};
 use super::{Decision, Order, What, reconcile};
 use crate::model::cluster::PartitionState;
 use crate::model::fleet::FleetStatus;
-use chance::{build, case, happen, well};
+use chance::{build, case, well};
+use events::happen;
 
 /// Passes after which nothing may be left to do, and those after them that show it: longer than every timeout of the rules together.
 const SETTLED: usize = 60;
