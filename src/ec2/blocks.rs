@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::codes;
 use super::error::Ec2Error;
+use super::question::next_page;
 use super::sdk::Ec2;
 use crate::model::cluster::CapacityBlock;
-use crate::model::failure::ErrorClass;
 
 /// Ids in one call; a cluster has a handful.
 const IDS_PER_CALL: usize = 100;
@@ -48,15 +48,10 @@ impl Ec2 {
                 let (Some(id), Some(state)) = (told.capacity_reservation_id, told.state) else { continue };
                 found.insert(id.clone(), CapacityBlock { id, state: state.as_str().to_owned() });
             }
-            let token = page.next_token.filter(|token| !token.is_empty());
-            if token.is_none() {
+            next = next_page(OPERATION, next.as_ref(), page.next_token)?;
+            if next.is_none() {
                 return Ok(found);
             }
-            if token == next {
-                let message = "EC2 gave the same page twice";
-                return Err(Ec2Error::new(OPERATION, codes::UNREADABLE, ErrorClass::Ambiguous, message));
-            }
-            next = token;
         }
     }
 }

@@ -3,17 +3,12 @@
 //! Filters and not the id list: one unknown id in the list fails the whole call, and the list cannot be paged.
 //! Limits (EC2 User Guide, "Filtering"): 200 values in one filter, 1,000 instances on a page.
 
-use std::sync::Arc;
-
 use aws_sdk_ec2::types::Filter;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use super::answer;
-use super::codes;
 use super::error::Ec2Error;
+use super::question::{Asked, next_page};
 use super::sdk::Ec2;
-use crate::model::failure::ErrorClass;
 use crate::model::instance::Instance;
 
 const VALUES_PER_FILTER: usize = 200;
@@ -59,24 +54,12 @@ impl Ec2 {
     }
 
     async fn ask(&self, question: Question) -> Result<Vec<Instance>, Ec2Error> {
-        let gate = Arc::new(Semaphore::new(AT_ONCE));
-        let mut asked = JoinSet::new();
+        let mut asked = Asked::new(OPERATION, AT_ONCE);
         for part in parts(&question) {
-            let (ec2, gate) = (self.clone(), gate.clone());
-            asked.spawn(async move {
-                // The gate is never closed; without a pass the question would still be right.
-                let _pass = gate.acquire().await;
-                ec2.pages(part).await
-            });
+            let ec2 = self.clone();
+            asked.call(async move { ec2.pages(part).await });
         }
-        let mut found = Vec::new();
-        while let Some(part) = asked.join_next().await {
-            match part {
-                Ok(part) => found.append(&mut part?),
-                Err(error) => return Err(Ec2Error::new(OPERATION, codes::UNREADABLE, ErrorClass::Ambiguous, error.to_string())),
-            }
-        }
-        Ok(found)
+        asked.all().await
     }
 
     async fn pages(&self, question: Question) -> Result<Vec<Instance>, Ec2Error> {
@@ -91,15 +74,10 @@ impl Ec2 {
             found.extend(
                 reservations.flat_map(|reservation| reservation.instances.unwrap_or_default()).filter_map(answer::instance),
             );
-            let token = page.next_token.filter(|token| !token.is_empty());
-            if token.is_none() {
+            next = next_page(OPERATION, next.as_ref(), page.next_token)?;
+            if next.is_none() {
                 return Ok(found);
             }
-            if token == next {
-                let message = "EC2 gave the same page twice";
-                return Err(Ec2Error::new(OPERATION, codes::UNREADABLE, ErrorClass::Ambiguous, message));
-            }
-            next = token;
         }
     }
 }

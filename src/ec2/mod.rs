@@ -8,6 +8,7 @@ pub(crate) mod codes;
 mod describe;
 pub(crate) mod error;
 mod overrides;
+mod question;
 mod request;
 mod retry;
 pub(crate) mod sdk;

@@ -5,20 +5,16 @@
 //! cluster, and sorted out here (aws-facts A.6, D.4). What is wrong is read from the answer itself and not concluded from the filter.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::Future;
-use std::sync::Arc;
 
 use aws_sdk_ec2::types::{EventCode, Filter, InstanceStatus, InstanceStatusEvent, InstanceStatusSummary, SummaryStatus};
 use aws_smithy_types::DateTime;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use super::codes;
 use super::error::Ec2Error;
+use super::question::{Asked, next_page};
 use super::sdk::Ec2;
 use super::terminate::ids_in;
 use crate::model::cluster::{Ailment, Check};
-use crate::model::failure::ErrorClass;
 use crate::model::time::Timestamp;
 
 /// Ids in one call: EC2's own limit.
@@ -45,12 +41,12 @@ impl Ec2 {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
-        let mut asked = Asked::default();
+        let mut asked = Asked::new(OPERATION, AT_ONCE);
         if wanted.len() <= NAMED {
             let all: Vec<String> = wanted.iter().map(|&id| id.to_owned()).collect();
             for chunk in all.chunks(IDS_PER_CALL) {
                 let (ec2, chunk) = (self.clone(), chunk.to_vec());
-                asked.spawn(async move { ec2.status_of(chunk).await });
+                asked.call(async move { ec2.status_of(chunk).await });
             }
         } else {
             let events = EVENTS.map(str::to_owned).to_vec();
@@ -59,7 +55,7 @@ impl Ec2 {
                 [("instance-status.status", impaired()), ("system-status.status", impaired()), ("event.code", events)]
             {
                 let ec2 = self.clone();
-                asked.spawn(async move { ec2.status_where(Filter::builder().name(name).set_values(Some(values)).build()).await });
+                asked.call(async move { ec2.status_where(Filter::builder().name(name).set_values(Some(values)).build()).await });
             }
         }
         // By id: one that is found by several filters is told whole by each of them.
@@ -109,52 +105,11 @@ impl Ec2 {
             let call = self.client().describe_instance_status().filters(filter.clone()).max_results(PAGE);
             let page = call.set_next_token(next.clone()).send().await.map_err(|error| Ec2Error::from_sdk(OPERATION, &error))?;
             found.extend(page.instance_statuses.unwrap_or_default());
-            let token = page.next_token.filter(|token| !token.is_empty());
-            if token.is_none() {
+            next = next_page(OPERATION, next.as_ref(), page.next_token)?;
+            if next.is_none() {
                 return Ok(found);
             }
-            if token == next {
-                let message = "EC2 gave the same page twice";
-                return Err(Ec2Error::new(OPERATION, codes::UNREADABLE, ErrorClass::Ambiguous, message));
-            }
-            next = token;
         }
-    }
-}
-
-/// Calls at work.
-struct Asked {
-    gate: Arc<Semaphore>,
-    tasks: JoinSet<Result<Vec<InstanceStatus>, Ec2Error>>,
-}
-
-impl Default for Asked {
-    fn default() -> Self {
-        Self { gate: Arc::new(Semaphore::new(AT_ONCE)), tasks: JoinSet::new() }
-    }
-}
-
-impl Asked {
-    fn spawn(&mut self, call: impl Future<Output = Result<Vec<InstanceStatus>, Ec2Error>> + Send + 'static) {
-        let gate = Arc::clone(&self.gate);
-        self.tasks.spawn(async move {
-            // The gate is never closed; without a pass the question would still be right.
-            let _pass = gate.acquire().await;
-            call.await
-        });
-    }
-
-    async fn all(mut self) -> Result<Vec<InstanceStatus>, Ec2Error> {
-        let mut found = Vec::new();
-        while let Some(part) = self.tasks.join_next().await {
-            match part {
-                Ok(part) => found.append(&mut part?),
-                Err(error) => {
-                    return Err(Ec2Error::new(OPERATION, codes::UNREADABLE, ErrorClass::Ambiguous, error.to_string()));
-                }
-            }
-        }
-        Ok(found)
     }
 }
 
