@@ -3,15 +3,14 @@
 //! The rules are EC2's ([`Rule`]); of their matches only action, `nth` and `times` count here.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::http::request::Parts;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::ec2::{Effect, Params, Rule, Script, wait_for_removal};
-use crate::http::{self, Reply};
+use crate::http::{self, LOCAL, Reply, Server};
 
 /// A request as a service gets it.
 pub(crate) struct Asked {
@@ -77,40 +76,22 @@ impl<S> Shared<S> {
 
 /// A running endpoint, on a thread and a runtime of its own. Dropped = stopped; requests at work are cut off.
 pub(crate) struct Host<S> {
-    address: SocketAddr,
+    server: Server,
     shared: Arc<Shared<S>>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl<S: Service> Host<S> {
     /// Starts on a free port of 127.0.0.1.
     pub(crate) fn start(name: &str, service: S, rules: Vec<Rule>) -> std::io::Result<Self> {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let world = World { service, script: Script::new(rules), requests: Vec::new(), gates: BTreeMap::new() };
         let shared = Arc::new(Shared { world: Mutex::new(world), opened: Notify::new() });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let for_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let serve = move |head, body| serve(Arc::clone(&for_thread), head, body);
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => tokio::select! {
-                        () = http::accept(listener, serve) => {}
-                        _ = stopped => {}
-                    },
-                    Err(error) => panic!("the runtime does not take the listener: {error}"),
-                }
-            });
-        })?;
-        Ok(Host { address, shared, stop: Some(stop), thread: Some(thread) })
+        let served = Arc::clone(&shared);
+        let server = Server::start(name, LOCAL, move |head, body| serve(Arc::clone(&served), head, body))?;
+        Ok(Host { server, shared })
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// Looks at the service, or changes it.
@@ -151,20 +132,9 @@ impl<S: Service> Host<S> {
     }
 }
 
-impl<S> Drop for Host<S> {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 impl<S> std::fmt::Debug for Host<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Host").field("address", &self.server.address).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The HTTP/1.1 side of every endpoint: connections in, requests to whoever serves them, replies out, broken ones included.
 
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,6 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 /// What goes to the connection.
 pub(crate) enum Reply {
@@ -33,8 +35,62 @@ pub(crate) enum Reply {
     Hang,
 }
 
+/// A listening port with a thread and a runtime of its own. Dropped = stopped; requests at work are cut off.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Any free port of this machine alone.
+pub(crate) const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+impl Server {
+    /// `name` is the thread's; port 0 is any free one.
+    pub(crate) fn start<S, F>(name: &str, address: SocketAddr, serve: S) -> std::io::Result<Self>
+    where
+        S: Fn(Parts, Vec<u8>) -> F + Clone + Send + 'static,
+        F: Future<Output = Reply> + Send + 'static,
+    {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            runtime.block_on(async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => tokio::select! {
+                        () = accept(listener, serve) => {}
+                        _ = stopped => {}
+                    },
+                    Err(error) => panic!("the runtime does not take the listener: {error}"),
+                }
+            });
+        })?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Accepts connections for ever. `serve` runs to its end even if the client is gone by then, as a service would.
-pub(crate) async fn accept<S, F>(listener: TcpListener, serve: S)
+async fn accept<S, F>(listener: TcpListener, serve: S)
 where
     S: Fn(Parts, Vec<u8>) -> F + Clone + Send + 'static,
     F: Future<Output = Reply> + Send + 'static,

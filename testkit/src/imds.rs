@@ -12,13 +12,10 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::http::{self, LOCAL, Reply, Server};
 use hyper::http::request::Parts;
-use tokio::sync::oneshot;
-
-use crate::http::{self, Reply};
 
 /// A request that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +52,8 @@ struct World {
 /// A running endpoint, on a thread of its own. Dropped = stopped.
 #[derive(Debug)]
 pub struct Endpoint {
-    address: SocketAddr,
+    server: Server,
     world: Arc<Mutex<World>>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Endpoint {
@@ -69,40 +64,16 @@ impl Endpoint {
     pub fn start() -> Self {
         let texts = BTreeMap::from([("instance-id".to_owned(), "i-0ec20000000000001".to_owned())]);
         let world = Arc::new(Mutex::new(World { texts, ..World::default() }));
-        match Self::serve(&world) {
-            Ok((address, stop, thread)) => Endpoint { address, world, stop: Some(stop), thread: Some(thread) },
+        let served = Arc::clone(&world);
+        match Server::start("fake-imds", LOCAL, move |head, _| std::future::ready(answer(&served, &head))) {
+            Ok(server) => Endpoint { server, world },
             Err(error) => panic!("cannot start the metadata endpoint: {error}"),
         }
     }
 
-    fn serve(world: &Arc<Mutex<World>>) -> std::io::Result<(SocketAddr, oneshot::Sender<()>, std::thread::JoinHandle<()>)> {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let world = Arc::clone(world);
-        let thread = std::thread::Builder::new().name("fake-imds".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let serve = move |head, _| {
-                    let reply = answer(&world, &head);
-                    std::future::ready(reply)
-                };
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => tokio::select! {
-                        () = http::accept(listener, serve) => {}
-                        _ = stopped => {}
-                    },
-                    Err(error) => panic!("the runtime does not take the listener: {error}"),
-                }
-            });
-        })?;
-        Ok((address, stop, thread))
-    }
-
     /// For `metadata_endpoint`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// From now on this is at `path`, behind `/latest/meta-data/`.
@@ -147,17 +118,6 @@ impl Endpoint {
 
     fn lock(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 use super::{Behaviour, CapacityReservation, Instance, InstanceChange, Request, Rule, Shared, Snapshot, http};
+use crate::http::Server;
 
 /// A running endpoint, on a thread and a runtime of its own. Dropped = stopped; requests at work are cut off.
 #[derive(Debug)]
 pub struct Endpoint {
-    address: SocketAddr,
+    server: Server,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Instances that nobody asked for: another cluster's, or those of a run long dead.
@@ -64,34 +62,20 @@ impl Endpoint {
     pub fn start_on(address: SocketAddr, behaviour: Behaviour) -> std::io::Result<Self> {
         behaviour.check().map_err(std::io::Error::other)?;
         let at = |e: std::io::Error| std::io::Error::new(e.kind(), format!("{address}: {e}"));
-        let listener = std::net::TcpListener::bind(address).map_err(at)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(behaviour));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let for_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("fake-ec2".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => tokio::select! {
-                        () = http::accept(listener, for_thread) => {}
-                        _ = stopped => {}
-                    },
-                    Err(error) => panic!("the runtime does not take the listener: {error}"),
-                }
-            });
-        })?;
-        Ok(Endpoint { address, shared, stop: Some(stop), thread: Some(thread) })
+        let served = Arc::clone(&shared);
+        let server =
+            Server::start("fake-ec2", address, move |head, body| http::answer(Arc::clone(&served), head, body)).map_err(at)?;
+        Ok(Endpoint { server, shared })
     }
 
     /// `http://127.0.0.1:PORT`, for `endpoint_url`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address
     }
 
     /// Everything at one moment.
@@ -202,16 +186,5 @@ impl Endpoint {
     /// Forgets instances, requests and tokens; the behaviour stays and its rules begin anew.
     pub fn reset(&self) {
         self.shared.reset();
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
