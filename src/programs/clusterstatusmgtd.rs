@@ -8,15 +8,14 @@
 //! The status is looked at every `[fleet] poll`, and within a second of a request by `slurm-ec2 fleet` on this machine. A transition that
 //! fails is made again after a while; one that a crash or a SIGTERM ended is taken up at the next start.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::args::Environment;
+use super::daemon::{self, Asked, Options, Signals};
 use super::exit::Exit;
 use super::fleet::request::{self, Watch};
 use super::fleet::{self, Ended, Site};
@@ -49,13 +48,8 @@ const LOCK_WAIT: Duration = Duration::from_mins(2);
                   Exit status: 0 ended by a signal; 2 usage; 75 not now; 78 configuration or state folder unusable, or another one runs."
 )]
 struct Args {
-    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Log to stderr too; twice for debug
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// The program.
@@ -69,19 +63,14 @@ pub fn main() -> ExitCode {
 }
 
 fn start(args: &Args, env: Environment) -> Exit {
-    let place = startup::config_place(PROGRAM, args.config.as_deref(), &env);
-    let settings = match source::load(PROGRAM, &place) {
+    let place = startup::config_place(PROGRAM, args.options.config.as_deref(), &env);
+    let settings = match daemon::load(PROGRAM, &place, &env) {
         Ok(settings) => settings,
-        Err(error) => {
-            let error = error.to_string();
-            startup::complain(PROGRAM, &error);
-            crate::log::note(PROGRAM, &source::as_far_as_it_goes(PROGRAM, &place).log, env.tz.as_deref(), &error);
-            return Exit::Config;
-        }
+        Err(exit) => return exit,
     };
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref());
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
+    crate::log::start_daemon(PROGRAM, &settings.log, args.options.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
     let lock = owner.map_err(|error| (error, Exit::Config)).and_then(|()| only_one(&settings));
     let lock = match lock {
         Ok(lock) => lock,
@@ -119,37 +108,6 @@ fn only_one(settings: &Settings) -> Result<Lock, (String, Exit)> {
         }
         error => (chain(&error), exit(&error)),
     })
-}
-
-/// What the daemon is listening to besides its own clock.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-enum Asked {
-    End(&'static str),
-    Reload,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            biased;
-            _ = self.terminate.recv() => Asked::End("SIGTERM"),
-            _ = self.interrupt.recv() => Asked::End("SIGINT"),
-            _ = self.hangup.recv() => Asked::Reload,
-        }
-    }
 }
 
 struct Daemon {

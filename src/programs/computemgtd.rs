@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::watch as channel;
 
 use self::config::Config;
@@ -25,10 +25,10 @@ use self::name::OwnName;
 use self::spot::Spot;
 use self::watch::Watchdog;
 use super::args::Environment;
+use super::daemon::{self, Options, Signals};
 use super::exit::{Exit, Stopped};
 use super::{begin, startup, systemd};
 use crate::config::settings::Settings;
-use crate::config::source;
 
 pub(super) const PROGRAM: &str = "computemgtd";
 
@@ -40,13 +40,8 @@ pub(super) const PROGRAM: &str = "computemgtd";
     after_help = "Exit status: 0 ended by a signal; 2 usage; 75 configuration not there yet; 78 configuration unusable."
 )]
 struct Args {
-    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
-    #[arg(long, value_name = "FILE")]
-    config: Option<std::path::PathBuf>,
-
-    /// Log to stderr too; twice for debug
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// The program.
@@ -65,36 +60,37 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, env: Environment) -> Exit {
-    let mut signals = match Signals::new() {
+    let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
             startup::complain(PROGRAM, &format!("signals cannot be caught: {error}"));
             return Exit::TempFail;
         }
     };
-    let place = startup::config_place(PROGRAM, args.config.as_deref(), &env);
+    let place = startup::config_place(PROGRAM, args.options.config.as_deref(), &env);
     let config = tokio::select! {
         config = Config::read(PROGRAM, place.clone()) => config,
-        _ = signals.end() => return Exit::Done,
+        _ = signals.end.next() => return Exit::Done,
     };
     let config = match config {
         Ok(config) => config,
         Err(Stopped { error, exit }) => {
-            startup::complain(PROGRAM, &error);
+            // One that is not there yet is systemd's to wait for.
             if exit == Exit::Config {
-                let settings = source::as_far_as_it_goes(PROGRAM, &place);
-                crate::log::note(PROGRAM, &settings.log, env.tz.as_deref(), &error);
+                daemon::refuse(PROGRAM, &place, &env, &error);
+            } else {
+                startup::complain(PROGRAM, &error);
             }
             return exit;
         }
     };
     let settings = config.settings();
     let supervised = settings.parallelcluster.is_some();
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), supervised);
+    crate::log::start_daemon(PROGRAM, &settings.log, args.options.verbose, env.tz.as_deref(), supervised);
     greet(&settings);
     tokio::select! {
         () = watch_on(config, env, &mut signals.hangup) => Exit::Done,
-        name = end(&mut signals.term, &mut signals.interrupt) => {
+        name = signals.end.next() => {
             systemd::stopping();
             tracing::info!("ended by {name}");
             Exit::Done
@@ -155,29 +151,4 @@ async fn alive() {
         systemd::alive();
         tokio::time::sleep(interval).await;
     }
-}
-
-struct Signals {
-    term: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        let caught = |kind| signal(kind);
-        Ok(Self {
-            term: caught(SignalKind::terminate())?,
-            interrupt: caught(SignalKind::interrupt())?,
-            hangup: caught(SignalKind::hangup())?,
-        })
-    }
-
-    async fn end(&mut self) -> &'static str {
-        end(&mut self.term, &mut self.interrupt).await
-    }
-}
-
-async fn end(term: &mut Signal, interrupt: &mut Signal) -> &'static str {
-    tokio::select! { _ = term.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" }
 }

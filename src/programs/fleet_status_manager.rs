@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::args::Environment;
+use super::daemon::Options;
 use super::exit::Exit;
 use super::fleet::{self, Site};
 use super::{begin, startup};
@@ -33,13 +34,8 @@ struct Args {
     #[arg(long = "computefleet-status-data", visible_alias = "cf", value_name = "FILE")]
     data: PathBuf,
 
-    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Log to stderr too; twice for debug
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// The program. The recipe knows success and failure only: whatever goes wrong is 1.
@@ -66,11 +62,11 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args, env: &Environment) -> Result<(), String> {
-    let place = startup::config_place(PROGRAM, args.config.as_deref(), env);
+    let place = startup::config_place(PROGRAM, args.options.config.as_deref(), env);
     let settings = source::load(PROGRAM, &place).map_err(|error| error.to_string())?;
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref());
-    crate::log::start(PROGRAM, &settings.log, args.verbose, env.tz.as_deref());
+    crate::log::start(PROGRAM, &settings.log, args.options.verbose, env.tz.as_deref());
     owner.and_then(|()| request(&args.data)).and_then(|transition| match transition {
         Some(transition) => carry_out(&settings, env, transition),
         None => {

@@ -10,6 +10,7 @@ mod clusterstatusmgtd;
 mod commit;
 mod computemgtd;
 mod context;
+mod daemon;
 mod decision;
 mod ending;
 mod exit;

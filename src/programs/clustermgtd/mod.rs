@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use self::heartbeat::{Heart, Rhythm};
@@ -38,12 +37,13 @@ use self::passes::{Last, Passes};
 use self::reload::Watch;
 use self::shared::Shared;
 use super::args::Environment;
+use super::daemon::{self, Asked, Options, Signals};
 use super::exit::Exit;
 use super::startup::Limits;
 use super::{begin, startup, systemd};
 use crate::clock;
 use crate::config::settings::Settings;
-use crate::config::source::{self, Place};
+use crate::config::source::Place;
 use crate::error::chain;
 use crate::plan::reconcile::Memory;
 use crate::slurm::conf::{self, SlurmConf};
@@ -73,13 +73,8 @@ const STEP_LIMIT: Duration = Duration::from_mins(6);
                   Exit status: 0 ended by a signal; 2 usage; 75 not now; 78 configuration or state folder unusable, or another one runs."
 )]
 struct Args {
-    /// Configuration file [default: $SLURM_EC2_CONFIG, $CONFIG_FILE, /etc/slurm-ec2/slurm-ec2.toml, else ParallelCluster's]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Log to stderr too; twice for debug
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// The program.
@@ -94,21 +89,16 @@ pub fn main() -> ExitCode {
 
 /// From the configuration to the running threads.
 fn start(args: &Args, env: Environment) -> Exit {
-    let place = startup::config_place(PROGRAM, args.config.as_deref(), &env);
-    let settings = match source::load(PROGRAM, &place) {
+    let place = startup::config_place(PROGRAM, args.options.config.as_deref(), &env);
+    let settings = match daemon::load(PROGRAM, &place, &env) {
         Ok(settings) => settings,
-        Err(error) => {
-            let error = error.to_string();
-            startup::complain(PROGRAM, &error);
-            crate::log::note(PROGRAM, &source::as_far_as_it_goes(PROGRAM, &place).log, env.tz.as_deref(), &error);
-            return Exit::Config;
-        }
+        Err(exit) => return exit,
     };
     let conf_path = env.slurm_conf.clone().unwrap_or_else(|| settings.slurm.conf.clone());
     let conf = conf::read(&conf_path);
     let watch = Watch::of_all(&settings, &conf_path, conf.as_ref().ok());
     let owner = startup::become_owner(&settings, conf.as_ref().ok().and_then(|conf| conf.slurm_user.as_deref()));
-    crate::log::start_daemon(PROGRAM, &settings.log, args.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
+    crate::log::start_daemon(PROGRAM, &settings.log, args.options.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
     if let Err(error) = owner {
         tracing::error!("{error}");
         return Exit::Config;
@@ -162,43 +152,6 @@ struct Beginning {
     lock: Lock,
 }
 
-/// The signals that this daemon knows.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    /// What logrotate sends; the log notices a rotation by itself.
-    user: Signal,
-}
-
-/// What a signal asks for.
-enum Asked {
-    End(&'static str),
-    Reload,
-    Nothing,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined1())?,
-        })
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            biased;
-            _ = self.terminate.recv() => Asked::End("SIGTERM"),
-            _ = self.interrupt.recv() => Asked::End("SIGINT"),
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.user.recv() => Asked::Nothing,
-        }
-    }
-}
-
 /// Starts the threads and listens until the end.
 async fn live(beginning: Beginning) -> Exit {
     let mut signals = match Signals::listen() {
@@ -235,7 +188,6 @@ async fn live(beginning: Beginning) -> Exit {
                     return Exit::Done;
                 }
                 Asked::Reload => shared.ask_for_reload(),
-                Asked::Nothing => {}
             },
             // An error here: the thread broke.
             exit = &mut end => return exit.unwrap_or(Exit::TempFail),
