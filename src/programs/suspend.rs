@@ -18,6 +18,7 @@ use super::exit::{Exit, Stopped};
 use super::survey::Survey;
 use super::{beside, publishing, rebuild, recovery, release, startup, survey, telling, timed_out, unmapped};
 use crate::clock;
+use crate::model::failure::reason_with;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::mapping::{NodeEntry, NodeState};
@@ -238,7 +239,8 @@ async fn rest_groups(context: &Context, nodes: &[String]) {
         }
         // Whole seconds; at least one, zero would mean never.
         let rest = Duration::from_secs(backoff.until.since(now).as_secs().max(1));
-        let reason = format!("(Code:{}){}; group {group} rests until {}", backoff.code, backoff.sentence, backoff.until);
+        let sentence = format!("{}; group {group} rests until {}", backoff.sentence, backoff.until);
+        let reason = reason_with(&backoff.code, &sentence);
         let calls = update::down_args(&resting, &reason, Some(rest), context.settings.slurm.nodes_per_call);
         let applied = context.apply(calls).await;
         tracing::info!(

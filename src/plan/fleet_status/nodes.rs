@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::cluster::{Partition, PartitionState};
 use crate::model::node::{Base, SlurmNode, State};
-use crate::plan::reconcile::state::{has_job, is_off, is_rebooting};
+use crate::plan::reconcile::state::{has_job, is_off, is_powering_down, is_rebooting};
 
 /// A node of ours as it was found.
 #[derive(Debug, Clone, Copy)]
@@ -161,10 +161,6 @@ fn is_known(state: &State) -> bool {
     !matches!(state.base, Base::Future | Base::Unknown | Base::Other(_))
 }
 
-fn is_powering_down(state: &State) -> bool {
-    state.is_powering_down() && !state.is_powering_up()
-}
-
 /// Off, whether for good or as a failure left it: a stop asks no more.
 fn is_at_rest(state: &State) -> bool {
     is_off(state) || (state.is_down() && state.is_powered_down() && !state.is_powering_up())
@@ -199,7 +195,8 @@ fn is_ours_reason(node: &SlurmNode) -> bool {
     node.reason.as_deref().is_none_or(|reason| OURS.iter().any(|ours| reason.contains(ours)))
 }
 
-/// The partitions that a start or stop may touch: those that are named, else those that hold nodes of ours and no others (M21).
+/// The partitions that are ours to change: those that are named, else those that hold nodes of ours and no others (M21). Each node comes
+/// with whether it is ours.
 pub(crate) fn partitions<'a>(named: &[String], nodes: impl IntoIterator<Item = (&'a SlurmNode, bool)>) -> BTreeSet<String> {
     if !named.is_empty() {
         return named.iter().cloned().collect();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::settings::Settings;
 use crate::model::hostlist;
+use crate::plan::fleet_status;
 use crate::plan::reconcile::{GroupView, Member, Policy, SuspendRules};
 use crate::slurm::conf::{SlurmConf, Timeout};
 use crate::slurm::version::Version;
@@ -14,7 +15,10 @@ pub(super) fn of(settings: &Settings, conf: Option<&SlurmConf>, nodes: &BTreeMap
     Policy {
         upkeep: settings.clustermgtd.upkeep.clone(),
         groups: settings.groups.iter().map(view).collect(),
-        partitions: partitions(settings, nodes),
+        partitions: fleet_status::partitions(
+            &settings.clustermgtd.partitions,
+            nodes.values().map(|member| (&member.slurm, member.group.is_some())),
+        ),
         parallelcluster: settings.parallelcluster.is_some(),
         suspend: conf.map(|conf| suspend_rules(conf, settings.hostlist_limit)).unwrap_or_default(),
         hides_off_nodes: false,
@@ -32,24 +36,6 @@ pub(super) const HIDDEN: &str = "PrivateData in slurm.conf lacks cloud: this Slu
 
 fn view(group: &crate::model::recipe::Group) -> GroupView {
     GroupView { name: group.name.clone(), backoff: group.launch.backoff, block: group.capacity_reservation.clone() }
-}
-
-/// Those that are named, else those that hold nodes of ours and no others (M21).
-fn partitions(settings: &Settings, nodes: &BTreeMap<String, Member>) -> BTreeSet<String> {
-    let named = &settings.clustermgtd.partitions;
-    if !named.is_empty() {
-        return named.iter().cloned().collect();
-    }
-    let (mut ours, mut others) = (BTreeSet::new(), BTreeSet::new());
-    for member in nodes.values() {
-        let of_its_kind = if member.group.is_some() { &mut ours } else { &mut others };
-        for partition in &member.slurm.partitions {
-            if !of_its_kind.contains(partition.as_str()) {
-                of_its_kind.insert(partition.as_str());
-            }
-        }
-    }
-    ours.difference(&others).map(|name| (*name).to_owned()).collect()
 }
 
 /// What slurm.conf says about powering idle nodes down. Lists that cannot be read exclude nothing by name; a node that is excluded in
