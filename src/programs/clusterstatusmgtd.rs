@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::args::Environment;
 use super::daemon::{self, Asked, Options, Signals};
-use super::exit::Exit;
+use super::exit::{Exit, Stopped};
 use super::fleet::request::{self, Watch};
 use super::fleet::{self, Ended, Site};
 use super::{begin, startup, systemd};
@@ -71,10 +71,10 @@ fn start(args: &Args, env: Environment) -> Exit {
     let conf = crate::slurm::conf::read(env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf));
     let owner = startup::become_owner(&settings, conf.ok().and_then(|conf| conf.slurm_user).as_deref());
     crate::log::start_daemon(PROGRAM, &settings.log, args.options.verbose, env.tz.as_deref(), settings.parallelcluster.is_some());
-    let lock = owner.map_err(|error| (error, Exit::Config)).and_then(|()| only_one(&settings));
+    let lock = owner.map_err(|error| Stopped { error, exit: Exit::Config }).and_then(|()| only_one(&settings));
     let lock = match lock {
         Ok(lock) => lock,
-        Err((error, exit)) => {
+        Err(Stopped { error, exit }) => {
             tracing::error!("{error}");
             return exit;
         }
@@ -98,15 +98,14 @@ fn start(args: &Args, env: Environment) -> Exit {
 }
 
 /// The state folder, and the lock that says that a clusterstatusmgtd is there.
-fn only_one(settings: &Settings) -> Result<Lock, (String, Exit)> {
-    let exit = |error: &StoreError| if error.is_temporary() { Exit::TempFail } else { Exit::Config };
-    crate::store::door::Store::open(settings).map_err(|error| (chain(&error), exit(&error)))?;
+fn only_one(settings: &Settings) -> Result<Lock, Stopped> {
+    crate::store::door::Store::open(settings)?;
     request::daemon_lock(&settings.state_dir).map_err(|error| match error {
-        StoreError::Busy { path, holder, .. } => {
-            let text = format!("a clusterstatusmgtd is there for this cluster already: {holder}, which holds {}", path.display());
-            (text, Exit::Config)
-        }
-        error => (chain(&error), exit(&error)),
+        StoreError::Busy { path, holder, .. } => Stopped {
+            error: format!("a clusterstatusmgtd is there for this cluster already: {holder}, which holds {}", path.display()),
+            exit: Exit::Config,
+        },
+        error => error.into(),
     })
 }
 

@@ -40,9 +40,14 @@ pub(crate) struct Stopped {
 
 impl From<StoreError> for Stopped {
     fn from(error: StoreError) -> Self {
-        // Somebody else's lock is gone sooner or later; everything else wants a person.
-        let exit = if error.is_temporary() { Exit::TempFail } else { Exit::Config };
-        Self { error: crate::error::chain(&error), exit }
+        Self { error: crate::error::chain(&error), exit: Exit::from(&error) }
+    }
+}
+
+impl From<&StoreError> for Exit {
+    /// Somebody else's lock is gone sooner or later; everything else wants a person.
+    fn from(error: &StoreError) -> Self {
+        if error.is_temporary() { Self::TempFail } else { Self::Config }
     }
 }
 

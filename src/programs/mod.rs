@@ -29,6 +29,7 @@ mod resume;
 mod resume_fail;
 mod run;
 mod slow;
+mod stamp;
 mod startup;
 mod survey;
 mod suspend;

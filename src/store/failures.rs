@@ -37,6 +37,15 @@ pub(crate) struct NodeFailure {
     pub(crate) at: Timestamp,
 }
 
+/// See [`BootFailures::noted`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// When the fleet was last started; `None`: not since the folder was made.
+    pub(crate) started: Option<Timestamp>,
+    /// The nodes that failed and when, of all groups, oldest first.
+    pub(crate) nodes: Vec<(String, Timestamp)>,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FailuresFile {
@@ -66,23 +75,19 @@ impl BootFailures {
         Self { ledger: Ledger::new(dir, "failures") }
     }
 
-    /// All groups that failed. On an error: log it and go on as if there were none.
+    /// All groups that failed.
+    #[cfg(test)]
     pub(crate) fn read(&self) -> Result<BTreeMap<String, GroupFailures>, StoreError> {
         Ok(self.ledger.read::<FailuresFile>()?.unwrap_or_default().groups)
     }
 
-    /// The nodes that failed and when, of all groups, oldest first.
-    pub(crate) fn nodes(&self) -> Result<Vec<(String, Timestamp)>, StoreError> {
-        let groups = self.read()?;
-        let mut nodes: Vec<_> =
-            groups.into_values().flat_map(|group| group.nodes).map(|failure| (failure.node, failure.at)).collect();
+    /// What clustermgtd counts by, of one moment. On an error: log it and go on as if there were nothing.
+    pub(crate) fn noted(&self) -> Result<Noted, StoreError> {
+        let file = self.ledger.read::<FailuresFile>()?.unwrap_or_default();
+        let failures = file.groups.into_values().flat_map(|group| group.nodes);
+        let mut nodes: Vec<_> = failures.map(|failure| (failure.node, failure.at)).collect();
         nodes.sort_by(|(a, first), (b, second)| first.cmp(second).then_with(|| a.cmp(b)));
-        Ok(nodes)
-    }
-
-    /// When the fleet was last started; `None`: not since the folder was made.
-    pub(crate) fn started(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.ledger.read::<FailuresFile>()?.unwrap_or_default().started)
+        Ok(Noted { started: file.started, nodes })
     }
 
     /// Forgets all of them, for the fleet is started, and keeps that it was: who counted them elsewhere may not see it otherwise.
@@ -126,17 +131,17 @@ mod tests {
         assert_eq!((a.count, a.last), (3, Timestamp::from_secs(2)));
         let kept: Vec<(&str, u64)> = a.nodes.iter().map(|failure| (failure.node.as_str(), failure.at.secs())).collect();
         assert_eq!(kept, [("n0", 1), ("n1", 2)]);
-        let told = store.nodes().unwrap();
+        let told = store.noted().unwrap().nodes;
         let told: Vec<(&str, u64)> = told.iter().map(|(node, at)| (node.as_str(), at.secs())).collect();
         assert_eq!(told, [("n0", 1), ("n1", 2), ("n0", 3)], "of both groups");
         assert_eq!(store.note("a", &names(0, 500), Timestamp::from_secs(4)).unwrap(), 503);
         let a = &store.read().unwrap()["a"];
         assert_eq!((a.nodes.len(), a.nodes[49].node.as_str()), (50, "n499"));
         assert_eq!(store.read().unwrap().into_keys().collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(store.started().unwrap(), None);
+        assert_eq!(store.noted().unwrap().started, None);
         store.start_anew(Timestamp::from_secs(5)).unwrap();
         assert!(store.read().unwrap().is_empty());
         store.note("a", &names(0, 1), Timestamp::from_secs(6)).unwrap();
-        assert_eq!(store.started().unwrap(), Some(Timestamp::from_secs(5)), "also when there was nothing to forget");
+        assert_eq!(store.noted().unwrap().started, Some(Timestamp::from_secs(5)), "also when there was nothing to forget");
     }
 }

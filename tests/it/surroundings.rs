@@ -43,7 +43,8 @@ fn ec2_away_fails_the_nodes_in_time_and_keeps_what_is_condemned() {
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0));
     let url = without_ec2(&site);
     let ran = site.run("slurm_resume", &["c5-2"]);
-    assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
+    // 75 when the time is up while a call is under way (what became of it is not known), 1 when it is between two that were refused.
+    assert!(matches!(ran.code, Some(1 | 75)), "{:?} {}", ran.code, site.log("slurm_resume"));
     let told = site.updates().into_iter().find(|line| line.contains("reason=") && line.contains("c5-2")).unwrap();
     assert!(told.contains("state=power_down_force") && told.contains("(Code:"), "{told}");
     assert!(!site.path("state/backoff.json").exists(), "EC2 said nothing that would make the group rest");

@@ -20,7 +20,6 @@ use crate::programs::exit::Exit;
 use crate::programs::fleet::request::{self, Put};
 use crate::programs::fleet::{self, Site};
 use crate::programs::{begin, startup};
-use crate::store::error::StoreError;
 use crate::store::fleet_status::{FleetStatusStore, Reading};
 
 /// Between two looks at the status while the daemon works.
@@ -72,7 +71,7 @@ pub(super) fn fleet(settings: &Settings, args: &FleetArgs, env: &Environment) ->
     // Makes the folder where it is missing, for the request and for the locks.
     if let Err(error) = crate::store::door::Store::open(settings) {
         startup::complain(PROGRAM, &chain(&error));
-        return exit_of(&error);
+        return Exit::from(&error);
     }
     with_store(settings, async |store| ask(settings, &store, transition, args, env).await)
 }
@@ -84,16 +83,12 @@ fn with_store(settings: &Settings, work: impl AsyncFnOnce(FleetStatusStore) -> E
             Ok(store) => work(store).await,
             Err(error) => {
                 startup::complain(PROGRAM, &chain(&error));
-                exit_of(&error)
+                Exit::from(&error)
             }
         }
     });
     runtime.shutdown_background();
     exit
-}
-
-pub(super) fn exit_of(error: &StoreError) -> Exit {
-    if error.is_temporary() { Exit::TempFail } else { Exit::Config }
 }
 
 /// Puts the request, and sees to it that somebody carries it out.
@@ -123,7 +118,7 @@ async fn ask(settings: &Settings, store: &FleetStatusStore, transition: Transiti
         }
         Err(error) => {
             startup::complain(PROGRAM, &chain(&error));
-            exit_of(&error)
+            Exit::from(&error)
         }
         Ok(None) if is_anothers(settings) => {
             startup::say(&format!("carried out by the cluster's clusterstatusmgtd, which takes it from {store}"));
@@ -206,7 +201,7 @@ async fn carry_out(
             Ok(reading) => reading.status,
             Err(error) => {
                 startup::complain(PROGRAM, &chain(&error));
-                return exit_of(&error);
+                return Exit::from(&error);
             }
         };
         match came(transition, status) {

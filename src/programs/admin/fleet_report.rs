@@ -7,7 +7,6 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::PROGRAM;
-use super::fleet::exit_of;
 use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::model::fleet::FleetStatus;
@@ -25,7 +24,7 @@ pub(super) async fn print(settings: &Settings, store: &FleetStatusStore, as_json
         Ok(reading) => reading,
         Err(error) => {
             startup::complain(PROGRAM, &chain(&error));
-            return exit_of(&error);
+            return Exit::from(&error);
         }
     };
     let daemon = match request::daemon(&settings.state_dir) {

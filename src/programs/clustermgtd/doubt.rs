@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::snapshot::Incomplete;
 use crate::model::instance::Instance;
 use crate::model::mapping::{Mapping, NodeState};
-use crate::model::node::{Base, SlurmNode};
 use crate::plan::reconcile::Member;
+use crate::plan::reconcile::state::is_heard;
 
 /// Of so many mapped instances EC2 shows at least one, or it was asked for the wrong ones.
 const ENOUGH: usize = 3;
@@ -23,7 +23,7 @@ pub(super) fn none_is_shown(
     if mapped.len() < ENOUGH || mapped.iter().any(|(_, id)| shown.contains_key(*id)) {
         return Ok(());
     }
-    let heard = mapped.iter().filter(|(node, _)| nodes.get(*node).is_some_and(|member| is_heard(&member.slurm))).count();
+    let heard = mapped.iter().filter(|(node, _)| nodes.get(*node).is_some_and(|member| is_heard(&member.slurm.state))).count();
     if heard == 0 {
         return Ok(());
     }
@@ -34,18 +34,12 @@ pub(super) fn none_is_shown(
     )))
 }
 
-/// Its slurmd answers.
-fn is_heard(node: &SlurmNode) -> bool {
-    const NOT: [&str; 5] = ["NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP"];
-    matches!(node.state.base, Base::Idle | Base::Allocated | Base::Mixed) && !NOT.iter().any(|flag| node.state.has(flag))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::model::instance::InstanceState;
-    use crate::model::node::State;
+    use crate::model::node::{SlurmNode, State};
 
     /// So many mapped nodes in this state.
     fn world(count: usize, state: &str) -> (Mapping, BTreeMap<String, Member>) {

@@ -38,7 +38,7 @@ use self::reload::Watch;
 use self::shared::Shared;
 use super::args::Environment;
 use super::daemon::{self, Asked, Options, Signals};
-use super::exit::Exit;
+use super::exit::{Exit, Stopped};
 use super::startup::Limits;
 use super::{begin, startup, systemd};
 use crate::clock;
@@ -105,7 +105,7 @@ fn start(args: &Args, env: Environment) -> Exit {
     }
     let (store, lock) = match only_one(&settings) {
         Ok(opened) => opened,
-        Err((error, exit)) => {
+        Err(Stopped { error, exit }) => {
             tracing::error!("{error}");
             return exit;
         }
@@ -127,16 +127,14 @@ fn start(args: &Args, env: Environment) -> Exit {
 }
 
 /// The state, and the lock that keeps a second clustermgtd away.
-fn only_one(settings: &Settings) -> Result<(Store, Lock), (String, Exit)> {
-    let failed = |error: crate::store::error::StoreError| {
-        let exit = if error.is_temporary() { Exit::TempFail } else { Exit::Config };
-        (chain(&error), exit)
-    };
-    let store = Store::open(settings).map_err(failed)?;
-    let lock = daemon_lock::clustermgtd(store.dir()).map_err(failed)?;
-    match store.lease(clock::now(), passes::lease_until(settings)).map_err(failed)? {
+fn only_one(settings: &Settings) -> Result<(Store, Lock), Stopped> {
+    let store = Store::open(settings)?;
+    let lock = daemon_lock::clustermgtd(store.dir())?;
+    match store.lease(clock::now(), passes::lease_until(settings))? {
         None => Ok((store, lock)),
-        Some(who) => Err((format!("a clustermgtd looks after this cluster already: {who}"), Exit::TempFail)),
+        Some(who) => {
+            Err(Stopped { error: format!("a clustermgtd looks after this cluster already: {who}"), exit: Exit::TempFail })
+        }
     }
 }
 
@@ -209,7 +207,7 @@ fn pass_by_pass(beginning: Beginning, shared: Arc<Shared>) -> Exit {
                 passes.run().await;
                 Exit::Done
             }
-            Err((error, exit)) => {
+            Err(Stopped { error, exit }) => {
                 tracing::error!("{error}");
                 exit
             }
@@ -219,9 +217,9 @@ fn pass_by_pass(beginning: Beginning, shared: Arc<Shared>) -> Exit {
     exit
 }
 
-async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, (String, Exit)> {
+async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, Stopped> {
     let Beginning { settings, place, env, conf_path, conf, watch, store, lock } = beginning;
-    let config = |error: String| (error, Exit::Config);
+    let config = |error: String| Stopped { error, exit: Exit::Config };
     let memory_file = DaemonMemory::in_folder(store.dir(), lock);
     let memory: Memory = memory_file.load().map_err(|error| config(chain(&error)))?;
     let fleet = FleetStatusStore::open(&settings).await.map_err(|error| config(chain(&error)))?;

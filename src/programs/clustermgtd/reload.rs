@@ -3,8 +3,6 @@
 //! A file that cannot be used leaves the old configuration in force, with one error for each change of the files, however many passes
 //! go by.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::heartbeat::Rhythm;
@@ -14,11 +12,9 @@ use crate::config::settings::Settings;
 use crate::config::source;
 use crate::error::chain;
 use crate::programs::begin;
+use crate::programs::stamp::Stamp;
 use crate::slurm::conf::{self, SlurmConf};
 use crate::store::fleet_status::FleetStatusStore;
-
-/// What a file was when it was looked at; `None` = it was not there.
-type Stamp = Option<(u64, u64, i64, i64)>;
 
 /// The files behind a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +25,7 @@ pub(super) struct Watch {
 impl Watch {
     /// To be made before the files are read: a change in between is then seen as one.
     fn of<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Self {
-        let mut files: Vec<(PathBuf, Stamp)> = paths.into_iter().map(|path| (path.to_owned(), stamp(path))).collect();
+        let mut files: Vec<(PathBuf, Stamp)> = paths.into_iter().map(|path| (path.to_owned(), Stamp::of(path))).collect();
         files.sort();
         files.dedup();
         Self { files }
@@ -43,7 +39,7 @@ impl Watch {
     }
 
     fn has_changed(&self) -> bool {
-        self.files.iter().any(|(path, then)| stamp(path) != *then)
+        self.files.iter().any(|(path, then)| Stamp::of(path) != *then)
     }
 
     /// The same files; of those that `earlier` knows, as they were then.
@@ -60,11 +56,6 @@ impl Watch {
     fn renewed(&self) -> Self {
         Self::of(self.files.iter().map(|(path, _)| path.as_path()))
     }
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let meta = fs::metadata(path).ok()?;
-    Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
 impl Passes {
@@ -132,6 +123,8 @@ fn needs_restart(old: &Settings, new: &Settings) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     fn replace(path: &Path, text: &str) {

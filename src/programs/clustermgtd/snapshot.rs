@@ -25,7 +25,7 @@ use crate::programs::telling::OLDEST;
 use crate::slurm::conf::SlurmConf;
 use crate::slurm::scontrol::Error as SlurmError;
 use crate::store::error::StoreError;
-use crate::store::failures::BootFailures;
+use crate::store::failures::{BootFailures, Noted};
 
 /// The longest that EC2 may take to list the cluster's instances, and to tell those that are asked for by id: 50,000 instances are a
 /// hundred pages.
@@ -125,6 +125,7 @@ impl Eyes<'_> {
         let ailments = self.ailments(&instances).await;
         let blocks = self.blocks(&policy, now).await;
         self.shared.step();
+        let noted = noted(context);
         let strangers = instances.values().filter(|instance| !context.is_ours(instance)).map(|instance| instance.id.clone());
         let snapshot = Snapshot {
             strangers: strangers.collect(),
@@ -140,8 +141,8 @@ impl Eyes<'_> {
             live: kept.live,
             ailments,
             blocks,
-            started: started(context),
-            boot_failures: boot_failures(context),
+            started: noted.started,
+            boot_failures: noted.nodes,
         };
         Ok(Seen { snapshot, policy })
     }
@@ -288,18 +289,11 @@ async fn within<T>(
     }
 }
 
-/// The fleet's last start. A file that cannot be understood is told of with the boot failures.
-fn started(context: &Context) -> Option<Timestamp> {
-    BootFailures::in_folder(context.store.dir()).started().unwrap_or_default()
-}
-
-/// Node and time of each. A file that cannot be understood counts as empty: at worst a queue is not protected in time.
-fn boot_failures(context: &Context) -> Vec<(String, Timestamp)> {
-    match BootFailures::in_folder(context.store.dir()).nodes() {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            tracing::warn!("the boot failures that other programs noted cannot be read: {}", chain(&error));
-            Vec::new()
-        }
-    }
+/// What slurm_resume_fail, slurm_suspend and starts of the fleet have noted. A file that cannot be understood counts as empty: at worst a
+/// queue is not protected in time.
+fn noted(context: &Context) -> Noted {
+    BootFailures::in_folder(context.store.dir()).noted().unwrap_or_else(|error| {
+        tracing::warn!("the boot failures that other programs noted cannot be read: {}", chain(&error));
+        Noted::default()
+    })
 }

@@ -3,9 +3,9 @@
 //! A request made on the same machine touches `fleet-request` in the state folder, so that the daemon need not wait for its next look at
 //! the status; those made elsewhere (a table has other writers) are seen at that.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::clock;
 use crate::error::chain;
 use crate::model::fleet::FleetStatus;
 use crate::plan::fleet_status::{Asked, Transition, ask};
+use crate::programs::stamp::Stamp;
 use crate::store::atomic::FILE_MODE;
 use crate::store::error::StoreError;
 use crate::store::fleet_status::{FleetStatusStore, Reading};
@@ -107,29 +108,23 @@ pub(in crate::programs) fn touch(dir: &Path) {
 #[derive(Debug)]
 pub(in crate::programs) struct Watch {
     path: PathBuf,
-    seen: Option<(u64, i64, i64)>,
+    seen: Stamp,
 }
 
 impl Watch {
     pub(in crate::programs) fn new(dir: &Path) -> Self {
         let path = dir.join(FILE);
-        let seen = stamp(&path);
+        let seen = Stamp::of(&path);
         Self { path, seen }
     }
 
     /// Was it touched since the last time that this was asked?
     pub(in crate::programs) fn is_touched(&mut self) -> bool {
-        let now = stamp(&self.path);
-        let touched = now != self.seen && now.is_some();
+        let now = Stamp::of(&self.path);
+        let touched = now != self.seen && now.is_there();
         self.seen = now;
         touched
     }
-}
-
-/// Inode, and when it was last changed.
-fn stamp(path: &Path) -> Option<(u64, i64, i64)> {
-    let meta = fs::metadata(path).ok()?;
-    Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
 }
 
 #[cfg(test)]
