@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::types::{self, InstanceStateName};
+use aws_smithy_types::DateTime;
 
 use super::codes::classify;
 use super::sentence::sentence;
@@ -13,33 +14,77 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::round::LaunchRequest;
 use crate::model::time::Timestamp;
 
-/// `None` for an entry without an id, which names nothing.
-pub(super) fn instance(from: types::Instance) -> Option<Instance> {
-    let id = from.instance_id.filter(|id| !id.is_empty())?;
-    let primary = from.network_interfaces.unwrap_or_default().into_iter().find(is_primary);
-    let (ip, dns) = primary.map_or((None, None), |card| (card.private_ip_address, card.private_dns_name));
-    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-    Some(Instance {
-        id,
-        state: from.state.and_then(|state| state.name).map_or(InstanceState::Unknown, |name| state(&name)),
-        private_ip: filled(ip).or_else(|| filled(from.private_ip_address)),
-        hostname: filled(dns).or_else(|| filled(from.private_dns_name)).map(first_label),
-        instance_type: from.instance_type.map(|kind| kind.as_str().to_owned()),
-        zone: from.placement.and_then(|placement| placement.availability_zone),
-        subnet: filled(from.subnet_id),
-        launch_time: from.launch_time.and_then(|time| u64::try_from(time.secs()).ok()).map(Timestamp::from_secs),
-        tags: from
-            .tags
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default())))
-            .collect(),
-    })
+/// What EC2 says of an instance, as far as it is of use, in its own order and words.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) id: Option<String>,
+    pub(super) state: Option<InstanceStateName>,
+    pub(super) private_ip: Option<String>,
+    pub(super) private_dns: Option<String>,
+    pub(super) cards: Vec<Card>,
+    pub(super) instance_type: Option<String>,
+    pub(super) zone: Option<String>,
+    pub(super) subnet: Option<String>,
+    pub(super) launch_time: Option<DateTime>,
+    pub(super) tags: BTreeMap<String, String>,
 }
 
-/// EC2 lists an instance's interfaces in any order; the one that the host's own address is on has card 0 and device 0.
-fn is_primary(card: &types::InstanceNetworkInterface) -> bool {
-    card.attachment.as_ref().is_some_and(|at| at.device_index == Some(0) && at.network_card_index.unwrap_or_default() == 0)
+/// One of an instance's network interfaces. Without a device it is not attached.
+#[derive(Debug, Default)]
+pub(super) struct Card {
+    pub(super) device: Option<i32>,
+    pub(super) card: Option<i32>,
+    pub(super) private_ip: Option<String>,
+    pub(super) private_dns: Option<String>,
+}
+
+impl Card {
+    /// EC2 lists an instance's interfaces in any order; the one that the host's own address is on has card 0 and device 0.
+    fn is_primary(&self) -> bool {
+        self.device == Some(0) && self.card.unwrap_or_default() == 0
+    }
+}
+
+impl Told {
+    /// `None` for an entry without an id, which names nothing.
+    pub(super) fn instance(self) -> Option<Instance> {
+        let id = self.id.filter(|id| !id.is_empty())?;
+        let primary = self.cards.into_iter().find(Card::is_primary).unwrap_or_default();
+        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Some(Instance {
+            id,
+            state: self.state.map_or(InstanceState::Unknown, |name| state(&name)),
+            private_ip: filled(primary.private_ip).or_else(|| filled(self.private_ip)),
+            hostname: filled(primary.private_dns).or_else(|| filled(self.private_dns)).map(first_label),
+            instance_type: self.instance_type,
+            zone: self.zone,
+            subnet: filled(self.subnet),
+            launch_time: self.launch_time.and_then(|time| u64::try_from(time.secs()).ok()).map(Timestamp::from_secs),
+            tags: self.tags,
+        })
+    }
+}
+
+/// As the SDK has read it.
+pub(super) fn instance(from: types::Instance) -> Option<Instance> {
+    let card = |card: types::InstanceNetworkInterface| {
+        let (device, number) = card.attachment.map_or((None, None), |at| (at.device_index, at.network_card_index));
+        Card { device, card: number, private_ip: card.private_ip_address, private_dns: card.private_dns_name }
+    };
+    let tags = from.tags.unwrap_or_default().into_iter();
+    let told = Told {
+        id: from.instance_id,
+        state: from.state.and_then(|state| state.name),
+        private_ip: from.private_ip_address,
+        private_dns: from.private_dns_name,
+        cards: from.network_interfaces.unwrap_or_default().into_iter().map(card).collect(),
+        instance_type: from.instance_type.map(|kind| kind.as_str().to_owned()),
+        zone: from.placement.and_then(|placement| placement.availability_zone),
+        subnet: from.subnet_id,
+        launch_time: from.launch_time,
+        tags: tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect(),
+    };
+    told.instance()
 }
 
 pub(super) fn state(name: &InstanceStateName) -> InstanceState {

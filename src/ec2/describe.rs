@@ -7,6 +7,7 @@ use aws_sdk_ec2::types::Filter;
 
 use super::answer;
 use super::error::Ec2Error;
+use super::instances::Reading;
 use super::question::{Asked, next_page};
 use super::sdk::Ec2;
 use crate::model::instance::Instance;
@@ -69,7 +70,10 @@ impl Ec2 {
         let mut next: Option<String> = None;
         loop {
             let call = self.client().describe_instances().set_filters(Some(filters.clone())).max_results(PAGE);
-            let page = call.set_next_token(next.clone()).send().await.map_err(|error| Ec2Error::from_sdk(OPERATION, &error))?;
+            let reading = Reading::default();
+            let page = call.set_next_token(next.clone()).customize().interceptor(reading.clone()).send().await;
+            let page = page.map_err(|error| Ec2Error::from_sdk(OPERATION, &error))?;
+            found.append(&mut reading.taken());
             let reservations = page.reservations.unwrap_or_default().into_iter();
             found.extend(
                 reservations.flat_map(|reservation| reservation.instances.unwrap_or_default()).filter_map(answer::instance),

@@ -9,10 +9,10 @@ use aws_smithy_types::base64;
 use super::answer;
 use super::codes::{self, classify};
 pub(crate) use super::error::Ec2Error;
+use super::instances::Reading;
 use super::overrides::Overrides;
 use super::request;
 use super::retry::OnlyOurs;
-use super::slim::Slim;
 pub(crate) use crate::aws::calls::CallCounts;
 use crate::aws::calls::Counter;
 use crate::aws::{client, http};
@@ -60,8 +60,7 @@ impl Ec2 {
         let counter = Counter::default();
         let builder = Builder::from(&client::shared(aws, region, aws.endpoint_url.as_deref()))
             .retry_classifier(OnlyOurs)
-            .interceptor(counter.clone())
-            .interceptor(Slim);
+            .interceptor(counter.clone());
         Ok(Self { client: Client::from_conf(builder.build()), counter })
     }
 
@@ -84,13 +83,15 @@ impl Ec2 {
     }
 
     async fn run_instances(&self, request: &LaunchRequest) -> Result<Launched, Ec2Error> {
-        let mut call = request::run_instances(self.client.run_instances(), request).customize();
+        let reading = Reading::default();
+        let mut call = request::run_instances(self.client.run_instances(), request).customize().interceptor(reading.clone());
         if let Some(overrides) = Overrides::of(request) {
             call = call.interceptor(overrides);
         }
         let answer = call.send().await.map_err(|error| Ec2Error::from_sdk("RunInstances", &error))?;
         let request_id = answer.request_id().map(str::to_owned);
-        let instances: Vec<_> = answer.instances.unwrap_or_default().into_iter().filter_map(answer::instance).collect();
+        let mut instances = reading.taken();
+        instances.extend(answer.instances.unwrap_or_default().into_iter().filter_map(answer::instance));
         if instances.is_empty() {
             // MinCount is at least one: EC2 never says this. The same token tells what really happened.
             let mut error =
