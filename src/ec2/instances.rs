@@ -239,7 +239,9 @@ fn time(text: &str) -> Option<DateTime> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use aws_sdk_ec2::operation::describe_instances::DescribeInstancesOutput;
     use aws_sdk_ec2::types::{LaunchTemplateSpecification, ResourceType, TagSpecification};
+    use proptest::prelude::*;
     use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
     use super::super::sdk::Ec2;
@@ -253,7 +255,7 @@ mod tests {
         <tagSet><item><key>a &lt; b</key><value/></item><item><value>no key</value></item></tagSet>\
         <placement><availabilityZone>eu-west-1a</availabilityZone><tenancy>default</tenancy></placement>\
         <networkInterfaceSet><item><macAddress>m</macAddress><privateIpAddress>10.0.0.5</privateIpAddress>\
-        <attachment><attachTime>t</attachTime><deviceIndex>0</deviceIndex></attachment></item></networkInterfaceSet></item>";
+        <attachment><attachTime>2026-11-29T12:00:00.000Z</attachTime><deviceIndex>0</deviceIndex></attachment></item></networkInterfaceSet></item>";
 
     fn described(items: &str) -> String {
         format!(
@@ -345,5 +347,65 @@ mod tests {
             assert_eq!((&seen.id, seen.private_ip.clone()), (&real.id, Some(real.private_ip.to_string())));
             assert_eq!(seen.tags, real.tags);
         }
+    }
+
+    /// The SDK's reading of a document: its instances and the page token. `None`: it refuses the document.
+    fn by_sdk(document: &str) -> Option<(Vec<Instance>, Option<String>)> {
+        let own = DescribeInstances::new().config().unwrap();
+        let reader = own.load::<SharedResponseDeserializer>().unwrap();
+        let response = HttpResponse::new(200.try_into().unwrap(), SdkBody::from(document));
+        let output = reader.deserialize_nonstreaming_with_config(&response, &ConfigBag::base()).ok()?;
+        let output = output.downcast::<DescribeInstancesOutput>().unwrap();
+        let told = output.reservations.unwrap_or_default().into_iter().flat_map(|found| found.instances.unwrap_or_default());
+        Some((told.filter_map(answer::instance).collect(), output.next_token))
+    }
+
+    /// Elements within an item: of names that mean something and of others, at their places and at wrong ones, in any order and number.
+    fn element() -> impl Strategy<Value = String> {
+        let name = prop_oneof![
+            4 => prop::sample::select(vec![
+                "instanceId", "instanceState", "name", "code", "instanceType", "launchTime", "networkInterfaceSet", "item",
+                "attachment", "deviceIndex", "networkCardIndex", "placement", "availabilityZone", "privateDnsName",
+                "privateIpAddress", "subnetId", "tagSet", "key", "value", "groupSet", "ipv6AddressesSet", "instancesSet",
+            ]),
+            1 => prop::sample::select(vec!["a", "dnsName", "iamInstanceProfile", "platformDetails"]),
+        ];
+        let text = prop_oneof![
+            Just(String::new()),
+            Just("running".to_owned()),
+            Just("2026-11-29T12:00:00.000Z".to_owned()),
+            Just("0".to_owned()),
+            Just("1".to_owned()),
+            Just("  10.0.0.5\n".to_owned()),
+            "[a-z&;<> ]{0,6}".prop_map(|text| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")),
+        ];
+        let leaf = (name.clone(), text)
+            .prop_map(|(name, text)| if text.is_empty() { format!("<{name}/>") } else { format!("<{name}>{text}</{name}>") });
+        leaf.prop_recursive(4, 24, 6, move |inner| {
+            let gap = prop::sample::select(vec!["", "\n  "]);
+            (name.clone(), prop::collection::vec(inner, 0..6), gap)
+                .prop_map(|(name, parts, gap)| format!("<{name}>{gap}{}{gap}</{name}>", parts.join(gap)))
+        })
+    }
+
+    proptest! {
+        /// Whatever is read here, the SDK would have read the same.
+        #[test]
+        fn nothing_is_read_differently(parts in prop::collection::vec(element(), 0..10), whole in any::<bool>()) {
+            let more = parts.concat();
+            let document = described(&if whole { ITEM.replace("<dnsName/>", &more) } else { format!("<item>{more}</item>{ITEM}") });
+            if let (Some((found, rest)), Some((sdks, token))) = (split(&document), by_sdk(&document)) {
+                prop_assert_eq!(&found, &sdks);
+                prop_assert_eq!(by_sdk(&rest), Some((Vec::new(), token)));
+            }
+        }
+    }
+
+    #[test]
+    fn both_read_what_ec2_writes() {
+        let document = described(ITEM);
+        let (found, rest) = split(&document).unwrap();
+        assert_eq!(by_sdk(&document), Some((found, Some("t".to_owned()))));
+        assert_eq!(by_sdk(&rest), Some((Vec::new(), Some("t".to_owned()))));
     }
 }

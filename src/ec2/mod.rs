@@ -16,6 +16,7 @@ mod retry;
 pub(crate) mod sdk;
 mod sentence;
 mod status;
+mod tags;
 pub(crate) mod terminate;
 mod xml;
 
@@ -25,5 +26,7 @@ mod wire_instance_tests;
 mod wire_request_tests;
 #[cfg(test)]
 mod wire_status_tests;
+#[cfg(test)]
+mod wire_tags_tests;
 #[cfg(test)]
 mod wire_tests;

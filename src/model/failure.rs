@@ -99,7 +99,10 @@ pub(crate) mod codes {
 }
 
 /// What stands before the code in a Reason, by the package's form (aws-facts B.16); the code ends with the first `)`.
-const CODE: &str = "(Code:";
+pub(crate) const CODE: &str = "(Code:";
+
+/// The Reason of a node that is given none: Slurm takes no empty one.
+pub(crate) const UNSAID: &str = "slurm-ec2";
 
 /// slurmctld's words for a node that did not register in time, and for one that is silent.
 pub(crate) const RESUME_TIMEOUT: &str = "ResumeTimeout reached";

@@ -10,6 +10,7 @@ pub(crate) mod assign;
 pub(crate) mod claim;
 pub(crate) mod fleet_status;
 pub(crate) mod launch;
+pub(crate) mod reasons;
 pub(crate) mod reconcile;
 pub(crate) mod recover;
 pub(crate) mod requeue;

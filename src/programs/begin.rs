@@ -149,7 +149,8 @@ pub(crate) fn program<S: Story>(mut story: S, common: &Common, env: &Environment
 /// scontrol as configured; slurmctld's own SLURM_CONF goes before the configuration's.
 pub(crate) fn scontrol(settings: &Settings, env: &Environment) -> Scontrol {
     let conf = env.slurm_conf.as_deref().unwrap_or(&settings.slurm.conf);
-    Scontrol::new(&settings.slurm.bin_dir, conf, settings.slurm.command_timeout).through(settings.slurm.sudo.as_deref())
+    let made = Scontrol::new(&settings.slurm.bin_dir, conf, settings.slurm.command_timeout);
+    made.all_nodes_within(settings.clustermgtd.show_timeout).through(settings.slurm.sudo.as_deref())
 }
 
 /// One thread: the programs wait, they do not compute.

@@ -24,11 +24,10 @@ use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::mapping::NodeState;
 use crate::model::node::{SlurmNode, State};
+use crate::plan::fleet_status::what_was_said;
+use crate::plan::reasons::NOT_RESUMED;
 use crate::slurm::update;
 use crate::store::heartbeat;
-
-/// The package's own words for nodes that nobody tried to launch.
-const NOT_RESUMED: &str = "Failure when resuming nodes";
 
 /// What people know from the package's reasons and search for.
 const RESUME_FAILED: &str = "Failure when resuming nodes - Check the slurm_resume log for EC2 error codes";
@@ -247,7 +246,9 @@ pub(super) async fn take_addresses_back(context: &Context, called: &Called, free
     let moved = |node: &&String| {
         had.contains(node) || shown.get(*node).is_some_and(|shown| shown.addr != shown.name || shown.hostname != shown.name)
     };
-    let mut nodes: Vec<String> = called.going_down.iter().filter(moved).cloned().collect();
+    // The stop of a fleet that drains a node again goes by the Reason, which this would take away (docs/slurm-notes.md); it resets the address.
+    let is_stops = |node: &&String| shown.get(*node).is_some_and(|shown| what_was_said(shown.reason.as_deref()).is_some());
+    let mut nodes: Vec<String> = called.going_down.iter().filter(|node| moved(node) && !is_stops(node)).cloned().collect();
     if nodes.is_empty() {
         return nodes;
     }

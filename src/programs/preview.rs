@@ -2,6 +2,7 @@
 //! and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::exit::Exit;
 use super::{resume, startup, telling};
@@ -38,9 +39,9 @@ pub(crate) fn show(program: &str, settings: &Settings, nodes: &[String]) -> Exit
     Exit::Done
 }
 
-fn read(settings: &Settings) -> Result<(Mapping, BTreeMap<String, Backoff>), String> {
+fn read(settings: &Settings) -> Result<(Arc<Mapping>, BTreeMap<String, Backoff>), String> {
     if settings.store == StoreKind::File && !settings.state_dir.exists() {
-        return Ok((Mapping::new(&settings.cluster), BTreeMap::new()));
+        return Ok((Arc::new(Mapping::new(&settings.cluster)), BTreeMap::new()));
     }
     let store = Store::open_read_only(settings).map_err(|error| chain(&error))?;
     let mapping = store.read().map_err(|error| chain(&error))?;

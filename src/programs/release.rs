@@ -43,7 +43,7 @@ const SPARE: Duration = Duration::from_secs(5);
 /// Asks EC2 to terminate all that is condemned; `skip` names ids that were tried already in this run.
 pub(crate) async fn release(context: &Context, skip: &BTreeSet<String>) -> Released {
     let condemned = match context.store.read() {
-        Ok(mapping) => mapping.condemned,
+        Ok(mapping) => mapping.condemned.clone(),
         Err(error) => {
             tracing::error!("instances to terminate cannot be read: {}", chain(&error));
             return Released { left: vec![("?".to_owned(), error.to_string())], ..Released::default() };

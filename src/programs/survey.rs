@@ -2,6 +2,7 @@
 //! instances in question. Changes nothing; holds the records of dead runs, so that only one program recovers them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::{Context, RECORD_SLACK};
@@ -34,7 +35,7 @@ impl Dead {
 }
 
 pub(crate) struct Survey {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     /// mapping.json was there.
     pub(crate) mapping_existed: bool,
     /// Batches that live runs answer for.
@@ -118,7 +119,7 @@ impl Survey {
     }
 }
 
-type State = (Mapping, bool, BTreeSet<Key>, Vec<Dead>);
+type State = (Arc<Mapping>, bool, BTreeSet<Key>, Vec<Dead>);
 
 fn read_state(context: &Context) -> Result<State, StoreError> {
     let now = clock::now();
@@ -192,25 +193,34 @@ fn answer<T>(result: Result<T, Ec2Error>, what: &str) -> Option<T> {
     result.inspect_err(|error| tracing::warn!("{what}: {}", chain(error))).ok()
 }
 
-/// A slurmctld that is down must not cost the time for what can be done without it.
+/// A slurmctld that is down must not cost the time for what can be done without it: the longest for a question about nodes by name.
 const SHOW_LIMIT: Duration = Duration::from_secs(15);
+
+/// The most of a program's time that a question about all nodes may take, where that is more.
+const SHARE: u32 = 4;
 
 /// Slurm's view of `nodes` by name; `None` when slurmctld did not answer.
 pub(crate) async fn show(context: &Context, nodes: &[String]) -> Option<BTreeMap<String, SlurmNode>> {
     if nodes.is_empty() {
         return Some(BTreeMap::new());
     }
-    let shown = context.slurm.show_nodes(nodes, show_until(context)).await;
+    let shown = context.slurm.show_nodes(nodes, show_until(context, Some(nodes))).await;
     by_name(shown, || format!("{} nodes", nodes.len()))
 }
 
 /// Slurm's view of every node, for where no configuration names them.
 pub(crate) async fn show_all(context: &Context) -> Option<BTreeMap<String, SlurmNode>> {
-    by_name(context.slurm.show_all_nodes(show_until(context)).await, || "the nodes".to_owned())
+    by_name(context.slurm.show_all_nodes(show_until(context, None)).await, || "the nodes".to_owned())
 }
 
-fn show_until(context: &Context) -> Instant {
-    context.limits.end.min(Instant::now() + SHOW_LIMIT)
+fn show_until(context: &Context, nodes: Option<&[String]>) -> Instant {
+    let limits = &context.limits;
+    limits.end.min(Instant::now() + patience(context.slurm.all_nodes_limit(nodes), limits.left()))
+}
+
+/// `all`: the limit of a question about all nodes, where it is one.
+fn patience(all: Option<Duration>, left: Duration) -> Duration {
+    all.map_or(SHOW_LIMIT, |limit| limit.min(left / SHARE).max(SHOW_LIMIT))
 }
 
 fn by_name(
@@ -222,6 +232,26 @@ fn by_name(
         Err(error) => {
             tracing::warn!("slurmctld does not tell the state of {}: {}", whose(), chain(&error));
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m27_a_question_about_all_nodes_gets_its_own_time_and_no_more_than_a_share_of_what_there_is() {
+        let secs = Duration::from_secs;
+        for (all, left, expected) in [
+            (None, 900, 15),
+            (Some(60), 900, 60),
+            (Some(60), 200, 50),
+            // slurm.conf's own ResumeTimeout of a minute, halved.
+            (Some(60), 30, 15),
+            (Some(5), 900, 15),
+        ] {
+            assert_eq!(patience(all.map(secs), secs(left)), secs(expected), "{all:?} {left}");
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::model::failure::reason_with;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::mapping::{NodeEntry, NodeState};
+use crate::model::node::SlurmNode;
+use crate::plan::fleet_status::what_was_said;
 use crate::slurm::update;
 
 const PROGRAM: &str = "slurm_suspend";
@@ -230,10 +232,7 @@ async fn rest_groups(context: &Context, nodes: &[String]) {
             .cloned()
             .collect();
         let Some(shown) = survey::show(context, &of_group).await else { continue };
-        let resting: Vec<String> = of_group
-            .into_iter()
-            .filter(|node| shown.get(node).is_some_and(|node| node.state.is_powering_down() && !node.state.is_powering_up()))
-            .collect();
+        let resting: Vec<String> = of_group.into_iter().filter(|node| shown.get(node).is_some_and(may_rest)).collect();
         if resting.is_empty() {
             continue;
         }
@@ -254,4 +253,11 @@ async fn rest_groups(context: &Context, nodes: &[String]) {
             tracing::warn!(node, "slurmctld refuses to set it down with ResumeAfter: {text}");
         }
     }
+}
+
+/// Powering down, and out of service for no other reason. A node that a person drained would come back at the group's end.
+fn may_rest(node: &SlurmNode) -> bool {
+    let state = &node.state;
+    let is_held = state.has("DRAIN") || what_was_said(node.reason.as_deref()).is_some();
+    state.is_powering_down() && !state.is_powering_up() && !is_held
 }

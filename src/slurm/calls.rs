@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use super::scontrol::{Error, FIRST_PAUSE, Scontrol, rest, sort};
+use super::scontrol::{Error, FIRST_PAUSE, Scontrol, rest, sort, telling};
 
 impl Scontrol {
     /// Asks and reads the whole answer; `command` names it in errors. Repeated while slurmctld does not answer, until `deadline`.
@@ -16,8 +16,10 @@ impl Scontrol {
     ) -> Result<T, Error> {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         let mut pause = FIRST_PAUSE;
+        let mut earlier = None;
         loop {
-            let error = match self.run(&args, None, self.limit(deadline)).await {
+            let limit = self.limit(deadline);
+            let error = match self.run(&args, None, limit).await {
                 Ok(ran) if !ran.success => sort(command.to_owned(), &ran),
                 Ok(ran) => {
                     let unreadable = |error: E| Error::Unreadable { command: command.to_owned(), why: error.to_string() };
@@ -25,9 +27,11 @@ impl Scontrol {
                 }
                 Err(error) => error,
             };
+            let error = telling(error, earlier, self.is_cut(limit));
             if !error.is_passing() || !rest(&mut pause, deadline).await {
                 return Err(error);
             }
+            earlier = Some(error);
         }
     }
 
@@ -213,7 +217,8 @@ mod tests {
         assert!(matches!(run(scontrol.show_all_nodes(late)), Err(Error::Timeout { .. })));
         // The same slowness, longer than the usual limit: let go when that is over.
         let (hold, held) = (bench.0.path().join("scontrol.hold.show"), bench.0.path().join("scontrol.held.show"));
-        fs::remove_file(&held).unwrap();
+        // It may have been ended before it came so far.
+        let _ = fs::remove_file(&held);
         let letting_go = std::thread::spawn(move || {
             while !held.exists() {
                 std::thread::sleep(Duration::from_millis(10));
@@ -223,9 +228,15 @@ mod tests {
         });
         // So it is with more names than a call takes.
         let names: Vec<String> = (0..3000).map(|number| format!("n{number}")).chain(["q2-2".to_owned()]).collect();
-        let shown = run(scontrol.show_nodes_within(&names, Duration::from_secs(50), soon())).unwrap();
+        let patient = bench.limited(Duration::from_millis(200)).all_nodes_within(Duration::from_secs(50));
+        let shown = run(patient.show_nodes(&names, soon())).unwrap();
         assert_eq!(shown.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["q2-2"]);
-        assert_eq!(run(scontrol.show_all_nodes_within(Duration::from_secs(50), soon())).unwrap().len(), 12);
+        assert_eq!(run(patient.show_all_nodes(soon())).unwrap().len(), 12);
+        let all = Some(Duration::from_secs(50));
+        let limits =
+            [Some(&names[..2000]), Some(&names[..2001]), Some(&names[..1]), None].map(|some| patient.all_nodes_limit(some));
+        assert_eq!(limits, [None, all, None, all]);
+        assert_eq!(patient.all_nodes_limit(Some(&vec!["n".repeat(300); 400])), all, "more than one argument takes");
         letting_go.join().unwrap();
     }
 }

@@ -93,6 +93,7 @@ pub(crate) struct Scontrol {
     conf: PathBuf,
     sudo: Option<Sudo>,
     timeout: Duration,
+    all_nodes_timeout: Duration,
     version: OnceCell<Version>,
 }
 
@@ -106,7 +107,13 @@ pub(super) struct Ran {
 impl Scontrol {
     /// `bin_dir` is the folder of scontrol, `conf` the slurm.conf, `timeout` the limit of one run.
     pub(crate) fn new(bin_dir: &Path, conf: &Path, timeout: Duration) -> Self {
-        Self { bin: bin_dir.join("scontrol"), conf: conf.to_owned(), sudo: None, timeout, version: OnceCell::new() }
+        let (bin, conf) = (bin_dir.join("scontrol"), conf.to_owned());
+        Self { bin, conf, sudo: None, timeout, all_nodes_timeout: timeout, version: OnceCell::new() }
+    }
+
+    /// With a limit of its own for a question about all nodes: tens of thousands of them take longer than any other.
+    pub(crate) fn all_nodes_within(self, limit: Duration) -> Self {
+        Self { all_nodes_timeout: limit, ..self }
     }
 
     /// Through this sudo, if any.
@@ -148,55 +155,46 @@ impl Scontrol {
     /// These nodes, as far as Slurm knows and shows them (22.05 hides powered-down ones without `PrivateData=cloud`), in Slurm's
     /// order. Repeated while slurmctld does not answer, until `deadline`.
     pub(crate) async fn show_nodes(&self, nodes: &[String], deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
-        self.show_nodes_within(nodes, self.timeout, deadline).await
-    }
-
-    /// As [`Self::show_nodes`], with a limit of the caller's own for one run: thousands of names are filtered out of all nodes.
-    pub(crate) async fn show_nodes_within(
-        &self,
-        nodes: &[String],
-        limit: Duration,
-        deadline: Instant,
-    ) -> Result<Vec<SlurmNode>, Error> {
-        let plain: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| is_plain_name(node)).collect();
+        let plain = plain_names(nodes);
         if plain.is_empty() {
             return Ok(Vec::new());
         }
-        let bytes: usize = plain.iter().map(|node| node.len() + 1).sum();
-        if plain.len() > MAX_SHOWN_BY_NAME || bytes > MAX_NAMES {
+        if are_too_many(&plain) {
             let wanted: HashSet<&str> = plain.into_iter().collect();
-            let mut all = self.show_all_nodes_within(limit, deadline).await?;
+            let mut all = self.show_all_nodes(deadline).await?;
             all.retain(|node| wanted.contains(node.name.as_str()));
             return Ok(all);
         }
-        self.show(Some(&plain), limit, deadline).await
+        self.show(Some(&plain), deadline).await
     }
 
     /// Every node that Slurm shows.
     pub(crate) async fn show_all_nodes(&self, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
-        self.show_all_nodes_within(self.timeout, deadline).await
+        self.show(None, deadline).await
     }
 
-    /// As [`Self::show_all_nodes`], with a limit of the caller's own for one run: tens of thousands of nodes take longer than any other
-    /// question.
-    pub(crate) async fn show_all_nodes_within(&self, limit: Duration, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
-        self.show(None, limit, deadline).await
+    /// The limit of one run where showing these nodes is a question about all of them, as so many names make it; `None`: it is not.
+    pub(crate) fn all_nodes_limit(&self, nodes: Option<&[String]>) -> Option<Duration> {
+        nodes.is_none_or(|nodes| are_too_many(&plain_names(nodes))).then_some(self.all_nodes_timeout)
     }
 
-    async fn show(&self, names: Option<&[&str]>, limit: Duration, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
+    async fn show(&self, names: Option<&[&str]>, deadline: Instant) -> Result<Vec<SlurmNode>, Error> {
         // --all: nodes of hidden partitions too; --local: never those of a federation's other clusters.
         let mut args = vec!["--all".to_owned(), "--local".to_owned(), "show".to_owned(), "nodes".to_owned()];
         args.extend(names.map(|names| names.join(",")));
         let mut pause = FIRST_PAUSE;
+        let mut earlier = None;
         loop {
-            let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
+            let whole = if names.is_some() { self.timeout } else { self.all_nodes_timeout };
+            let limit = whole.min(deadline.saturating_duration_since(Instant::now()));
             let error = match self.show_once(&args, names, limit).await {
                 Ok(nodes) => return Ok(nodes),
-                Err(error) => error,
+                Err(error) => telling(error, earlier, limit < whole),
             };
             if !error.is_passing() || !rest(&mut pause, deadline).await {
                 return Err(error);
             }
+            earlier = Some(error);
         }
     }
 
@@ -310,6 +308,11 @@ impl Scontrol {
         self.sudo.as_ref().map(|sudo| &sudo.zone)
     }
 
+    /// Is it less than a run may take?
+    pub(super) fn is_cut(&self, limit: Duration) -> bool {
+        limit < self.timeout
+    }
+
     /// Time for the next run.
     pub(super) fn limit(&self, deadline: Instant) -> Duration {
         self.timeout.min(deadline.saturating_duration_since(Instant::now()))
@@ -371,6 +374,15 @@ impl Scontrol {
     }
 }
 
+fn plain_names(nodes: &[String]) -> Vec<&str> {
+    nodes.iter().map(String::as_str).filter(|node| is_plain_name(node)).collect()
+}
+
+/// To be named in one call.
+fn are_too_many(names: &[&str]) -> bool {
+    names.len() > MAX_SHOWN_BY_NAME || names.iter().map(|name| name.len() + 1).sum::<usize>() > MAX_NAMES
+}
+
 enum Failed {
     Start(std::io::Error),
     Talk(std::io::Error),
@@ -390,6 +402,14 @@ async fn read(source: Option<impl AsyncRead + Unpin>, most: u64) -> std::io::Res
     (&mut source).take(most).read_to_end(&mut bytes).await?;
     tokio::io::copy(&mut source, &mut tokio::io::sink()).await?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Why a repeated call failed: a try that was cut short by the deadline says less than the one before it.
+pub(super) fn telling(error: Error, earlier: Option<Error>, is_cut: bool) -> Error {
+    match earlier {
+        Some(earlier) if is_cut && matches!(error, Error::Timeout { .. }) => earlier,
+        _ => error,
+    }
 }
 
 /// Waits before the next try; `false`, at once, when the deadline would be over by then.
@@ -797,7 +817,7 @@ mod tests {
             assert!(matches!(scontrol.version().await, Err(Error::Timeout { .. })));
             // Both children are gone, not only asked to go: none is left as a zombie or alive.
             let mut left = children();
-            for _ in 0..100 {
+            for _ in 0..3000 {
                 if left.is_empty() {
                     break;
                 }
@@ -880,8 +900,18 @@ mod tests {
         bench.set("nodes", &text[..text.len() / 2]);
         assert!(matches!(run(bench.scontrol().show_all_nodes(soon())), Err(Error::Unreadable { .. })));
         bench.set("fail.show", "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n");
-        let deadline = Instant::now() + Duration::from_millis(100);
+        // Whether or not the last run is cut short.
+        let deadline = Instant::now() + Duration::from_secs(5);
         assert!(matches!(run(bench.scontrol().show_all_nodes(deadline)), Err(Error::Unreachable { .. })));
+    }
+
+    #[test]
+    fn the_try_before_the_one_that_is_cut_short_says_why() {
+        let late = || Error::Timeout { command: "x".into(), limit: Duration::ZERO };
+        let away = || Some(Error::Unreachable { command: "x".into(), stderr: "connect failure".into() });
+        assert!(matches!(telling(late(), away(), true), Error::Unreachable { .. }));
+        assert!(matches!(telling(late(), away(), false), Error::Timeout { .. }), "it hung for all the time that a run has");
+        assert!(matches!(telling(late(), None, true), Error::Timeout { .. }));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::version::Version;
+use crate::model::failure::UNSAID;
 
 /// Bytes of one argument. The kernel takes 131,071.
 const MAX_ARGUMENT: usize = 100_000;
@@ -308,7 +309,7 @@ fn cut(call: Call, most: usize, calls: &mut Vec<Call>) {
 fn one_line(reason: &str) -> String {
     let clean: String = reason.chars().map(|c| if c.is_control() || c == '"' { ' ' } else { c }).collect();
     let clean = clean.trim();
-    if clean.is_empty() { "slurm-ec2".to_owned() } else { clean.to_owned() }
+    if clean.is_empty() { UNSAID.to_owned() } else { clean.to_owned() }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::StoreError;
@@ -26,7 +27,7 @@ pub(crate) enum Store {
 /// What is there, all of one moment.
 #[derive(Debug)]
 pub(crate) struct Look {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     /// Was there a mapping at all? If not while instances of ours are alive: rebuild, terminate nothing.
     pub(crate) existed: bool,
     pub(crate) records: Vec<RecordState>,
@@ -35,9 +36,19 @@ pub(crate) struct Look {
 /// What is there, for a look that takes no lock and writes nothing.
 #[derive(Debug)]
 pub(crate) struct Peek {
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     pub(crate) existed: bool,
     /// Launch ids of the records, whoever they belong to.
+    pub(crate) recorded: BTreeSet<String>,
+}
+
+/// Mapping and records of one moment, for a decision about all of them; takes no record.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) mapping: Arc<Mapping>,
+    /// See [`Draft::live`].
+    pub(crate) live: BTreeSet<String>,
+    /// See [`Draft::recorded`].
     pub(crate) recorded: BTreeSet<String>,
 }
 
@@ -99,10 +110,10 @@ impl Store {
     }
 
     /// The mapping as of now; empty if there is none.
-    pub(crate) fn read(&self) -> Result<Mapping, StoreError> {
+    pub(crate) fn read(&self) -> Result<Arc<Mapping>, StoreError> {
         match self {
             Self::File(store) => store.read(),
-            Self::DynamoDb(store) => store.read(),
+            Self::DynamoDb(store) => store.read().map(Arc::new),
         }
     }
 
@@ -136,6 +147,14 @@ impl Store {
     pub(crate) fn end_lease(&self) {
         if let Self::DynamoDb(store) = self {
             store.end_lease();
+        }
+    }
+
+    /// The mapping and which launches are at work or recorded, of one moment.
+    pub(crate) fn see(&self, wait: Duration, now: Timestamp) -> Result<Kept, StoreError> {
+        match self {
+            Self::File(store) => store.see(wait, now),
+            Self::DynamoDb(store) => store.see(wait, now),
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::door::{Draft, Look, Peek};
+use super::door::{Draft, Kept, Look, Peek};
 use super::error::StoreError;
 use super::launch_record::{LiveRecord, RecordState};
 use super::lock::Lock;
@@ -37,13 +37,21 @@ pub(crate) struct FileStore {
     state_id: String,
     is_new: bool,
     read_only: bool,
-    seen: Seen,
+    seen: Last,
+}
+
+/// Launch ids, as in [`Draft`].
+#[derive(Default)]
+struct Launches {
+    live: BTreeSet<String>,
+    recovered: BTreeSet<String>,
+    recorded: BTreeSet<String>,
 }
 
 /// The mapping as this process last read or wrote it, with the file it is the content of. The open file keeps its inode number from
 /// being given to another one, and files are replaced and never changed, so the same inode is the same content; length and time are
 /// compared for the sake of a person with an editor. Saves the parsing, 12 ms per 1,000 nodes.
-type Seen = Arc<Mutex<Option<(File, Metadata, Arc<Mapping>)>>>;
+type Last = Arc<Mutex<Option<(File, Metadata, Arc<Mapping>)>>>;
 
 impl FileStore {
     /// Opens the folder, made with mode 0750 where missing, and makes sure of what a launch needs later: a local file system,
@@ -68,7 +76,7 @@ impl FileStore {
 
     fn at(dir: &Path, cluster: &str, read_only: bool) -> Self {
         let (dir, cluster) = (dir.to_owned(), cluster.to_owned());
-        Self { dir, cluster, state_id: String::new(), is_new: false, read_only, seen: Seen::default() }
+        Self { dir, cluster, state_id: String::new(), is_new: false, read_only, seen: Last::default() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -104,16 +112,20 @@ impl FileStore {
     }
 
     /// The mapping as of now, without the lock: the file is replaced whole, so this is never half of anything. Empty if missing.
-    pub(crate) fn read(&self) -> Result<Mapping, StoreError> {
-        self.load().map(|(mapping, _)| mapping)
+    pub(crate) fn read(&self) -> Result<Arc<Mapping>, StoreError> {
+        Ok(self.load()?.unwrap_or_else(|| self.empty()))
+    }
+
+    fn empty(&self) -> Arc<Mapping> {
+        Arc::new(Mapping::new(&self.cluster))
     }
 
     /// Changes the mapping under the lock, waiting for that at most `wait`. Written only if `change` left it different.
     /// Never held across an await: `change` is plain code.
     pub(crate) fn update<T>(&self, wait: Duration, change: impl FnOnce(&mut Mapping) -> T) -> Result<T, StoreError> {
         let mut locked = self.locked(wait)?;
-        let value = change(&mut locked.mapping);
-        if locked.existed() || locked.mapping != Mapping::new(&self.cluster) {
+        let value = change(Arc::make_mut(&mut locked.mapping));
+        if locked.existed() || *locked.mapping != Mapping::new(&self.cluster) {
             locked.commit()?;
         }
         Ok(value)
@@ -128,10 +140,17 @@ impl FileStore {
 
     /// See [`Store::peek`](super::door::Store::peek).
     pub(super) fn peek(&self) -> Result<Peek, StoreError> {
-        let (mapping, found) = self.load()?;
+        let found = self.load()?;
         let launches = self.launches_dir();
         let recorded = journal::names(&launches).map_err(|error| io_error("list", &launches, error))?;
-        Ok(Peek { mapping, existed: found.is_some(), recorded })
+        Ok(Peek { existed: found.is_some(), mapping: found.unwrap_or_else(|| self.empty()), recorded })
+    }
+
+    /// See [`Store::see`](super::door::Store::see).
+    pub(super) fn see(&self, wait: Duration, now: Timestamp) -> Result<Kept, StoreError> {
+        let locked = self.locked(wait)?;
+        let Launches { live, recorded, .. } = locked.launches(now);
+        Ok(Kept { mapping: Arc::clone(&locked.mapping), live, recorded })
     }
 
     /// See [`Store::change`](super::door::Store::change).
@@ -142,18 +161,10 @@ impl FileStore {
         mut change: impl FnMut(&mut Draft) -> Option<T>,
     ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
         let mut locked = self.locked(wait)?;
-        let (mut live, mut recovered, mut recorded) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for state in locked.records(now) {
-            recorded.extend(state.launches());
-            if let RecordState::Live { record, recovered_by } = state {
-                let at_work = if recovered_by.is_some() { &mut recovered } else { &mut live };
-                at_work.insert(record.header.launch);
-            }
-        }
-        let mapping = std::mem::replace(&mut locked.mapping, Mapping::new(""));
-        let mut draft = Draft { mapping, live, recovered, recorded, record: None };
+        let Launches { live, recovered, recorded } = locked.launches(now);
+        let mut draft = Draft { mapping: (*locked.mapping).clone(), live, recovered, recorded, record: None };
         let Some(value) = change(&mut draft) else { return Ok(None) };
-        locked.mapping = draft.mapping;
+        locked.mapping = Arc::new(draft.mapping);
         // The record is there before the claims that point at it.
         let record = match draft.record {
             None => None,
@@ -169,30 +180,32 @@ impl FileStore {
             return Err(StoreError::ReadOnly { path: self.dir.clone() });
         }
         let lock = Lock::acquire(&self.dir.join("lock"), wait)?;
-        let (mapping, found) = self.load()?;
+        let found = self.load()?;
+        let mapping = found.clone().unwrap_or_else(|| self.empty());
         Ok(Locked { store: self, mapping, found, _lock: lock })
     }
 
-    fn load(&self) -> Result<(Mapping, Option<Arc<Mapping>>), StoreError> {
+    /// What the file holds, `None` = no file.
+    fn load(&self) -> Result<Option<Arc<Mapping>>, StoreError> {
         let path = self.mapping_path();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, then, mapping)) = &*seen
             && let Ok(now) = fs::symlink_metadata(&path)
             && is_same(then, &now)
         {
-            return Ok(((**mapping).clone(), Some(Arc::clone(mapping))));
+            return Ok(Some(Arc::clone(mapping)));
         }
         *seen = None;
-        let Some((file, meta, bytes)) = open_regular(&path)? else { return Ok((Mapping::new(&self.cluster), None)) };
+        let Some((file, meta, bytes)) = open_regular(&path)? else { return Ok(None) };
         let mapping = document::parse(&bytes, &self.cluster).map_err(|problem| StoreError::Content {
             path,
             position: problem.position,
             why: problem.why,
             advice: "look at the file; restore it from a copy, or move it away to have it rebuilt from Slurm and EC2",
         })?;
-        let kept = Arc::new(mapping.clone());
-        *seen = Some((file, meta, Arc::clone(&kept)));
-        Ok((mapping, Some(kept)))
+        let mapping = Arc::new(mapping);
+        *seen = Some((file, meta, Arc::clone(&mapping)));
+        Ok(Some(mapping))
     }
 }
 
@@ -261,7 +274,7 @@ fn state_id_path(dir: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     pub(super) store: &'a FileStore,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     /// What the file holds as of now, `None` = no file.
     found: Option<Arc<Mapping>>,
     _lock: Lock,
@@ -270,7 +283,20 @@ pub(crate) struct Locked<'a> {
 impl Locked<'_> {
     #[cfg(test)]
     pub(crate) fn mapping_mut(&mut self) -> &mut Mapping {
-        &mut self.mapping
+        Arc::make_mut(&mut self.mapping)
+    }
+
+    /// The launches of the records, by what becomes of them.
+    fn launches(&self, now: Timestamp) -> Launches {
+        let mut launches = Launches::default();
+        for state in self.records(now) {
+            launches.recorded.extend(state.launches());
+            if let RecordState::Live { record, recovered_by } = state {
+                let at_work = if recovered_by.is_some() { &mut launches.recovered } else { &mut launches.live };
+                at_work.insert(record.header.launch);
+            }
+        }
+        launches
     }
 
     /// Was there a mapping file?
@@ -280,15 +306,14 @@ impl Locked<'_> {
 
     /// Writes the mapping if it differs from the file, or if there is no file, and keeps the lock. True = written.
     pub(crate) fn commit(&mut self) -> Result<bool, StoreError> {
-        if self.found.as_deref() == Some(&self.mapping) {
+        if self.found.as_ref().is_some_and(|found| Arc::ptr_eq(found, &self.mapping) || *found == self.mapping) {
             return Ok(false);
         }
         let path = self.store.mapping_path();
         let bytes = document::render(&self.mapping).map_err(|error| io_error("write", &path, error.into()))?;
         let file = atomic::replace_and_keep(&path, &bytes, atomic::FILE_MODE).map_err(|error| io_error("write", &path, error))?;
-        let mapping = Arc::new(self.mapping.clone());
-        self.found = Some(Arc::clone(&mapping));
-        let seen = file.metadata().ok().map(|meta| (file, meta, mapping));
+        self.found = Some(Arc::clone(&self.mapping));
+        let seen = file.metadata().ok().map(|meta| (file, meta, Arc::clone(&self.mapping)));
         *self.store.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
         Ok(true)
     }

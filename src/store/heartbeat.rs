@@ -73,6 +73,11 @@ const MAX_BYTES: usize = 4096;
 /// The time in ParallelCluster's heartbeat file: its last line. Blocks for as long as the file system does, which on NFS may be for ever,
 /// and for half a second when the file holds no time.
 pub(crate) fn read_heartbeat(path: &Path) -> Result<Timestamp, HeartbeatError> {
+    settled(path, || std::thread::sleep(BETWEEN_READINGS))
+}
+
+/// With a `pause` between two readings.
+fn settled(path: &Path, mut pause: impl FnMut()) -> Result<Timestamp, HeartbeatError> {
     let mut readings = 0;
     loop {
         let bytes = fs::read(path).map_err(|source| HeartbeatError::Io { path: path.to_owned(), source })?;
@@ -85,7 +90,7 @@ pub(crate) fn read_heartbeat(path: &Path) -> Result<Timestamp, HeartbeatError> {
             let text = text.chars().take(60).collect();
             return Err(HeartbeatError::Text { path: path.to_owned(), text });
         }
-        std::thread::sleep(BETWEEN_READINGS);
+        pause();
     }
 }
 
@@ -204,15 +209,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("clustermgtd_heartbeat");
         replace(&path, b"");
-        let writer = {
-            let path = path.clone();
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(60));
+        let mut pauses = 0;
+        let read = settled(&path, || {
+            pauses += 1;
+            if pauses == 2 {
                 replace(&path, HEARTBEAT);
-            })
-        };
-        assert!(read_heartbeat(&path).is_ok());
-        writer.join().unwrap();
+            }
+        });
+        assert!(read.is_ok() && pauses == 2, "{read:?} after {pauses} pauses");
     }
 
     proptest::proptest! {

@@ -142,7 +142,7 @@ impl Locked<'_> {
     }
 }
 
-/// The open record: every line whole, on disk, and in a file that can still be found.
+/// The open record: every line whole, on disk, and in a file that can still be found. Its lock, if it is ours, goes on drop.
 #[derive(Debug)]
 struct Journal {
     path: PathBuf,
@@ -194,6 +194,12 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        lock::let_go(&self.file);
+    }
+}
+
 /// The lock among recoverers.
 #[derive(Debug)]
 struct Claim {
@@ -233,31 +239,32 @@ impl Drop for Claim {
         if atomic::is_same_file(&self.file, &self.path).unwrap_or(false) {
             let _ = fs::remove_file(&self.path);
         }
+        lock::let_go(&self.file);
     }
 }
 
 /// `None` = the record went away while it was looked at; `Err` = why it cannot be read.
 fn classify(path: &Path, launch: &str, cluster: &str, now: Timestamp) -> Result<Option<RecordState>, String> {
-    let Some(mut file) = open(path)? else { return Ok(None) };
-    let owner_is_gone = lock::try_lock(&file).map_err(|error| format!("it cannot be locked: {error}"))?;
+    let Some(file) = open(path)? else { return Ok(None) };
+    let mut journal = Journal { path: path.to_owned(), file };
+    let owner_is_gone = lock::try_lock(&journal.file).map_err(|error| format!("it cannot be locked: {error}"))?;
     // Its run may have finished it between the two calls, and the lock would be one on a file that nobody finds.
-    if !atomic::is_same_file(&file, path).map_err(|error| format!("it cannot be looked at: {error}"))? {
+    if !atomic::is_same_file(&journal.file, path).map_err(|error| format!("it cannot be looked at: {error}"))? {
         return Ok(None);
     }
-    let record = read(&mut file, launch, cluster)?;
+    let record = read(&mut journal.file, launch, cluster)?;
     if !owner_is_gone && now <= record.header.expires {
         // Its own run, or the recoverer that holds its lock.
         let recovered_by = recoverer(path);
-        if recovered_by.is_none() && lock::try_lock(&file).map_err(|error| format!("it cannot be locked: {error}"))? {
+        if recovered_by.is_none() && lock::try_lock(&journal.file).map_err(|error| format!("it cannot be locked: {error}"))? {
             // Whoever had it let go between the two looks; a recoverer is not to be taken for the run.
-            drop(file);
+            drop(journal);
             return classify(path, launch, cluster, now);
         }
         return Ok(Some(RecordState::Live { record, recovered_by }));
     }
     match Claim::take(path.with_extension(&CLAIM_SUFFIX[1..])) {
         Ok(claim) => {
-            let journal = Journal { path: path.to_owned(), file };
             let hold = Hold::File(Recovered { owner_is_gone, journal, _claim: claim });
             Ok(Some(RecordState::Dead(DeadRecord { record, hold })))
         }
@@ -273,8 +280,12 @@ fn classify(path: &Path, launch: &str, cluster: &str, now: Timestamp) -> Result<
 fn recoverer(path: &Path) -> Option<String> {
     let claim = path.with_extension(&CLAIM_SUFFIX[1..]);
     let file = File::open(&claim).ok()?;
-    // A free lock is a leftover; the try is undone when the descriptor closes.
-    (!lock::try_lock(&file).ok()?).then(|| lock::holder(&claim))
+    // A free lock is a leftover.
+    if lock::try_lock(&file).ok()? {
+        lock::let_go(&file);
+        return None;
+    }
+    Some(lock::holder(&claim))
 }
 
 fn open(path: &Path) -> Result<Option<File>, String> {

@@ -15,7 +15,13 @@ use super::error::StoreError;
 /// Held until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let_go(&self.file);
+    }
 }
 
 /// First and longest pause between two tries; ten programs that start at once are through in a few pauses.
@@ -36,7 +42,7 @@ impl Lock {
                 // Removed or replaced by a person meanwhile: the lock on a file that nobody finds is no lock.
                 if atomic::is_same_file(&file, path).map_err(|source| io_error("look at", path, source))? {
                     write_holder(&file);
-                    return Ok(Self { _file: file });
+                    return Ok(Self { file });
                 }
                 continue;
             }
@@ -52,7 +58,7 @@ impl Lock {
     }
 }
 
-/// One try for an exclusive `flock` on this descriptor: true = held until the descriptor is closed.
+/// One try for an exclusive `flock` on this descriptor: true = held until [`let_go`].
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     loop {
         match fs2::FileExt::try_lock_exclusive(file) {
@@ -62,6 +68,12 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Lets go of what [`try_lock`] took, at once. Closing the descriptor alone would not: a child that is being started at this moment (a
+/// scontrol) has a copy of it until its exec, and the lock is free only when both are closed.
+pub(crate) fn let_go(file: &File) {
+    let _ = fs2::FileExt::unlock(file);
 }
 
 /// Writes who holds the lock; failing to is no reason not to hold it.
@@ -121,6 +133,18 @@ mod tests {
         let error = Lock::acquire(&path, Duration::from_millis(5)).unwrap_err();
         assert!(error.is_temporary());
         assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
+        drop(held);
+        Lock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    /// What a child has that is between its fork and its exec.
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Lock::acquire(&path, Duration::ZERO).unwrap();
+        let _copy = held.file.try_clone().unwrap();
+        assert!(Lock::acquire(&path, Duration::ZERO).is_err());
         drop(held);
         Lock::acquire(&path, Duration::ZERO).unwrap();
     }

@@ -34,7 +34,7 @@ def not_saved(registered):
     with Lab("crash-restart", [Group("c5", 2)], boot_delay=boot_delay) as lab:
         watch = lab.watch
         # The job waits long enough to be saved itself (slurmctld saves within 5 s); the power-up after that is what is lost.
-        job, _ = lab.submit("c5", 1, "srun hostname", "--begin=now+12")
+        job, _ = lab.submit("c5", 1, "srun hostname", "--begin=now+25")
         time.sleep(8)
         before = snapshot(lab)
         watch.wait(f"the first call of slurm_resume for {NODE}", lambda seen: seen.calls_of("slurm_resume", NODE), 60)

@@ -7,7 +7,7 @@ import time
 
 from lab import Lab
 from slurm_conf import Group
-from watch import is_off, is_up
+from watch import is_off, is_up, parse_nodes
 
 # Everything that a site has in minutes is in seconds here.
 CLUSTERMGTD = """
@@ -15,7 +15,7 @@ CLUSTERMGTD = """
 loop_time = "2s"
 orphan_timeout = "20s"
 missing_grace = "10s"
-replacement_timeout = "60s"
+replacement_timeout = "180s"
 """
 
 GONE = ("shutting-down", "terminated")
@@ -79,6 +79,7 @@ def orphan():
 
 def launch(cluster, state_id):
     tags = [{"Key": f"slurm-ec2:{key}", "Value": value} for key, value in (("cluster", "lab"), ("state", state_id), ("launch", "20260101T000000Z-00000000"))]
+    at = time.time()
     # An image that never boots: it must not register behind a node.
     instances = cluster.cloud.client().run_instances(
         ImageId=cluster.cloud.images["dark"],
@@ -88,13 +89,13 @@ def launch(cluster, state_id):
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )["Instances"]
     cluster.watch.say(f"{instances[0]['InstanceId']} launched by nobody's run")
-    return instances[0]["InstanceId"], time.time()
+    return instances[0]["InstanceId"], at
 
 
 def dark():
     """Nodes that never boot: given back after ResumeTimeout, counted, and after so many the queue is taken out of service."""
     protect = CLUSTERMGTD + "protected_failure_count = 2\n"
-    groups = [Group("c5", 1), Group("dark", 2, image="dark", resume_timeout=12)]
+    groups = [Group("c5", 1), Group("dark", 2, image="dark", resume_timeout=30)]
     with Lab("daemons-dark", groups, sections=protect, suspend_time=600) as cluster:
         watch = cluster.watch
         cluster.start_daemon("clustermgtd")
@@ -108,7 +109,7 @@ def dark():
         cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "c5"]), "partition c5, whose nodes boot, was set inactive")
         status = cluster.admin("fleet", "status")
         cluster.expect("PROTECTED" in status and "dark" in status and "slurm-ec2 fleet start" in status, f"`slurm-ec2 fleet status` says: {status}")
-        cluster.expect(watch.jobs.get(good) in ("CONFIGURING", "RUNNING", "COMPLETED"), "the busy queue's job was ended")
+        cluster.expect(watch.jobs.get(good) in ("CONFIGURING", "RUNNING", "COMPLETING", "COMPLETED"), "the busy queue's job was ended")
         cluster.command(["scancel", bad])
         cluster.admin("fleet", "start", "--wait")
         cluster.expect("State=UP" in cluster.command(["scontrol", "show", "partition", "dark"]), "partition dark is not UP after a start")
@@ -120,8 +121,8 @@ def dark():
 
 
 def failed(watch, node):
-    """Down after ResumeTimeout; how far down is too short-lived to be seen each time."""
-    return watch.first("node", node, lambda state: state.startswith("DOWN"))
+    """Down after ResumeTimeout: seen, unless the daemon was faster, or told to ResumeFailProgram."""
+    return watch.first("node", node, lambda state: state.startswith("DOWN")) or watch.calls_of("slurm_resume_fail", node)
 
 
 def static():
@@ -155,8 +156,12 @@ def running(watch):
     return [name for name, entry in watch.instances.items() if entry["state"] in ("pending", "running")]
 
 
+DRAINED = "bad disk, ticket 4711"
+
+
 def fleet():
-    """The fleet is stopped and started under jobs; clustermgtd and clusterstatusmgtd are killed in the middle."""
+    """The fleet is stopped and started under jobs; clustermgtd and clusterstatusmgtd are killed in the middle. What a person drained
+    stays drained, until a person resumes it."""
     with lab("daemons-fleet", [Group("c5", 3)], suspend_time=600, boot_delay=slow_third()) as cluster:
         watch = cluster.watch
         cluster.start_daemon("clustermgtd")
@@ -165,8 +170,12 @@ def fleet():
         watch.wait(f"job {runs} RUNNING", lambda seen: seen.jobs.get(runs) == "RUNNING", 120)
         boots, _ = cluster.submit("c5", 1, "true")
         watch.wait("an address of c5-3", lambda seen: seen.nodes["c5-3"]["address"].startswith("127.20."), 60)
+        # Both have a job, so that clustermgtd leaves them.
+        cluster.command(["scontrol", "update", "nodename=c5-1,c5-2", "state=drain", f"reason={DRAINED}"])
         cluster.admin("fleet", "stop")
         watch.wait("the stop has begun", lambda _seen: "State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), 30)
+        # Killed in between: what is to be done about it is in Slurm.
+        watch.wait("c5-1 is being taken off", lambda _seen: shown(cluster, "c5-1")["reason"] == f"stopping cluster, was drained: {DRAINED}" or is_drained_off(cluster, "c5-1"), 30)
         cluster.kill_daemon("clusterstatusmgtd")
         killed_and_started(cluster)
         cluster.start_daemon("clusterstatusmgtd")
@@ -174,18 +183,41 @@ def fleet():
         cluster.expect(not running(watch) or watch.wait("no instance alive", lambda seen: not running(seen), 30) is not None, "instances live in a stopped fleet")
         watch.wait("every node idle and off", lambda seen: all(map(is_off, seen.nodes.values())), 60)
         cluster.expect("State=INACTIVE" in cluster.command(["scontrol", "show", "partition", "c5"]), "the partition of a stopped fleet is not INACTIVE")
+        for node in ("c5-1", "c5-2"):
+            cluster.expect(is_drained_off(cluster, node), f"{node}, which a person drained, in the stopped fleet: {shown(cluster, node)}")
+        cluster.expect("DRAIN" not in shown(cluster, "c5-3")["state"], "a node that nobody drained is drained")
         for job in (runs, boots):
             cluster.expect(watch.jobs.get(job) == "PENDING", f"job {job} of the stopped fleet is {watch.jobs.get(job)}, expected PENDING")
         launched = len(watch.instances)
         time.sleep(6)
         cluster.expect(len(watch.instances) == launched, "instances were launched in a stopped fleet")
         cluster.command(["scancel", runs])
+        cluster.command(["scontrol", "update", "nodename=c5-2", "state=resume"])
         cluster.admin("fleet", "start", "--wait")
         cluster.command(["scontrol", "update", f"jobid={boots}", "starttime=now"], check=False)
         watch.wait(f"job {boots} COMPLETED", lambda seen: seen.jobs.get(boots) == "COMPLETED", 200)
+        pair, _ = cluster.submit("c5", 2, "true")
+        watch.wait(f"job {pair} COMPLETED", lambda seen: seen.jobs.get(pair) == "COMPLETED", 200)
+        cluster.expect(is_drained_off(cluster, "c5-1"), f"c5-1, which a person drained, after a start: {shown(cluster, 'c5-1')}")
+        cluster.expect(len(watch.calls_of("slurm_resume", "c5-1")) == 1, "c5-1 was called for while it was drained")
+        cluster.command(["scontrol", "update", "nodename=c5-1", "state=resume"])
+        job, _ = cluster.submit("c5", 1, "true", "--nodelist=c5-1")
+        watch.wait(f"job {job} COMPLETED on the resumed node", lambda seen: seen.jobs.get(job) == "COMPLETED", 200)
         cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet is not RUNNING after a start")
         cluster.admin("fleet", "stop", "--wait")
         cluster.expect_clean(120)
+
+
+def shown(cluster, node):
+    """State and reason as of now, the reason without its stamp."""
+    found = parse_nodes(cluster.command(["scontrol", "show", "node", "-o", node]))[node]
+    return {"state": found["state"], "reason": found["reason"]}
+
+
+def is_drained_off(cluster, node):
+    """As a person left it, and off."""
+    now = shown(cluster, node)
+    return "DRAIN" in now["state"] and "POWERED_DOWN" in now["state"] and now["reason"] == DRAINED
 
 
 def slow_third():

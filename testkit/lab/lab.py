@@ -172,7 +172,7 @@ class Lab:
         # --force: the folder's parents may be writable by others, as /tmp is; nobody else uses this munged.
         command = ["munged", "--foreground", "--force", *(f"--{option}={folder / name}" for option, name in options.items())]
         self.munged = processes.start(command, self.root / "log/munged.log", self.env)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not (folder / "socket").exists():
             if self.munged.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"munged did not start; see {self.root}/log/munged.log")
@@ -269,8 +269,8 @@ strategy = "all-or-nothing"
 
     def start_slurmctld(self):
         self.slurmctld = processes.start(["slurmctld", "-D", "-f", self.conf], self.root / "log/slurmctld.out", self.env, cwd=self.root / "log")
-        deadline = time.monotonic() + 30
-        while "is UP" not in self.command(["scontrol", "ping"], timeout=3, check=False):
+        deadline = time.monotonic() + 120
+        while "is UP" not in self.command(["scontrol", "ping"], timeout=10, check=False):
             if self.slurmctld.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"slurmctld did not start; see {self.root}/log/slurmctld.log and slurmctld.out")
             time.sleep(0.1)
@@ -307,7 +307,7 @@ strategy = "all-or-nothing"
         environment = {"SLURM_EC2_CONFIG": str(self.root / "etc/slurm-ec2.toml")}
         return self.command([*user, self.root / "programs/bin/slurm-ec2", *arguments], timeout, check, environment)
 
-    def command(self, arguments, timeout=30, check=True, env=None):
+    def command(self, arguments, timeout=90, check=True, env=None):
         """Runs a command in the cluster's environment; its stdout. Without `check` a failure gives ''."""
         try:
             done = subprocess.run(

@@ -119,7 +119,7 @@ def by_clusterstatusmgtd(lab, job):
     watch.wait("the fleet STOPPED", lambda _seen: lab.status()["status"] == "STOPPED", 120)
     stopped(lab)
     requeued(lab, job, 2)
-    lab.expect(watch.jobs.get(job) == "PENDING", f"job {job} of the stopped fleet is {watch.jobs.get(job)}, expected PENDING")
+    watch.wait(f"job {job} of the stopped fleet PENDING", lambda seen: seen.jobs.get(job) == "PENDING", 30)
     through(lab, ["RUNNING", "STOP_REQUESTED", "STOPPING", "STOPPED"])
     lab.expect("STOPPING" in lab.statuses.seen, f"the fleet was never STOPPING: {lab.statuses.seen}")
     written(lab, "STOP_REQUESTED")

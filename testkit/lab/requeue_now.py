@@ -23,7 +23,7 @@ def scenario():
         array, _ = lab.submit("full,c5", 1, "true", "--array=1-2", "--exclusive")
         # Slurm's own wait is 121 s.
         for job in (moved, f"{array}_1", f"{array}_2"):
-            watch.wait(f"job {job} COMPLETED", lambda seen, job=job: seen.jobs.get(job) == "COMPLETED", 100)
+            watch.wait(f"job {job} COMPLETED", lambda seen, job=job: seen.jobs.get(job) == "COMPLETED", 115, strict=True)
         lab.expect(field(lab, moved, "Partition") == "c5", f"job {moved} ran in partition {field(lab, moved, 'Partition')}")
         restarts = int(field(lab, moved, "Restarts"))
         lab.expect(1 <= restarts <= 5, f"job {moved} was restarted {restarts} times")

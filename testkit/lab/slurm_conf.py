@@ -45,7 +45,7 @@ class Cluster:
     slurmctld_port: int
     first_node_port: int
     groups: list
-    resume_timeout: int = 60
+    resume_timeout: int = 120
     suspend_time: int = 4
     suspend_timeout: int = 3
     resume_fail: str = "slurm_resume_fail"  # ParallelCluster has slurm_suspend here

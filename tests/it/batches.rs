@@ -39,10 +39,18 @@ fn a_batch_that_fails_does_not_stop_the_others() {
 
 #[test]
 fn at_most_the_configured_calls_are_in_flight() {
-    let behaviour =
-        Behaviour { latency: Latency { base_ms: 120, ..Latency::default() }, full_size: false, ..Behaviour::default() };
-    let site = Site::with(behaviour, &format!("{OFF}batch_size = 1\nconcurrency = 3\n"), GROUP);
-    assert_eq!(site.run("slurm_resume", &["c5-[1-12]"]).code, Some(0), "{}", site.log("slurm_resume"));
+    let latency = Latency { base_ms: 120, ..Latency::default() };
+    let rules = vec![Rule::on("RunInstances").times(3).hold("first")];
+    let site = Site::with(
+        Behaviour { latency, rules, full_size: false, ..Behaviour::default() },
+        &format!("{OFF}batch_size = 1\nconcurrency = 3\n"),
+        GROUP,
+    );
+    let child = site.spawn("slurm_resume", &["c5-[1-12]"]);
+    let three = |snapshot: &slurm_ec2_testkit::ec2::Snapshot| snapshot.held.get("first") == Some(&3);
+    assert!(site.ec2.wait_until(Duration::from_secs(60), three), "{}", site.log("slurm_resume"));
+    site.ec2.release("first");
+    assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0), "{}", site.log("slurm_resume"));
     // From arrival to answer as the endpoint saw them; a millisecond less, since arrivals are cut to whole ones.
     let spans: Vec<(f64, f64)> = site
         .ec2
@@ -57,7 +65,10 @@ fn at_most_the_configured_calls_are_in_flight() {
 /// Three runs of four calls each against EC2's own limit: the shared bucket keeps them below it.
 #[test]
 fn r01_the_bucket_is_shared_by_all_runs_of_the_machine() {
-    let behaviour = Behaviour { throttle: vec![Throttle::run_instances()], full_size: false, ..Behaviour::default() };
+    // More than the bucket has, so that calls which a loaded machine holds up and then sends together pass; three buckets of their own
+    // would send twelve at once.
+    let throttle = Throttle { burst: 9.0, ..Throttle::run_instances() };
+    let behaviour = Behaviour { throttle: vec![throttle], full_size: false, ..Behaviour::default() };
     let launch = "batch_size = 1\nrequest_bucket = { burst = 4, per_second = 2.0 }\n";
     let site = Site::with(behaviour, launch, GROUP);
     let children: Vec<_> = (0..3).map(|n| site.spawn("slurm_resume", &[&format!("c5-[{}-{}]", 4 * n + 1, 4 * n + 4)])).collect();
@@ -72,7 +83,7 @@ fn r01_the_bucket_is_shared_by_all_runs_of_the_machine() {
 #[test]
 fn b13_an_answer_that_does_not_come_is_asked_for_again() {
     for rule in [Rule::on("RunInstances").nth(1).hang(), Rule::on("RunInstances").nth(1).hang().after()] {
-        let site = with_aws(Behaviour::with_rules(vec![rule]), "attempt_timeout = \"700ms\"\n");
+        let site = with_aws(Behaviour::with_rules(vec![rule]), "attempt_timeout = \"5s\"\n");
         assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume"));
         let calls = site.ec2.requests_of("RunInstances");
         assert_eq!((calls.len(), tokens(&calls).len()), (2, 1));
@@ -116,7 +127,7 @@ fn r13_a_passing_fault_leaves_no_trace_at_the_node() {
 #[test]
 fn b18_an_instance_of_run_instances_without_address_is_terminated() {
     let behaviour = Behaviour { ip_in_launch_answer: false, never_ip: vec![1], ..Behaviour::default() };
-    let site = Site::with(behaviour, &format!("{OFF}address_timeout = \"2s\"\n"), GROUP);
+    let site = Site::with(behaviour, &format!("{OFF}address_timeout = \"6s\"\n"), GROUP);
     assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(1), "{}", site.log("slurm_resume"));
     assert_eq!((site.running().len(), site.live().len()), (2, 2));
     assert!(site.updates().iter().any(|line| line.contains("(Code:NoPrivateAddress)")), "{:?}", site.updates());

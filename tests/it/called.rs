@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use slurm_ec2_testkit::ec2::{Behaviour, Rule};
 
-use crate::site::{GROUP, Site, finished, program_path};
+use crate::site::{GROUP, Site, copy_to_run, finished, program_path};
 
 #[test]
 fn closed_descriptors_and_blocked_signals_as_in_22_05() {
@@ -30,7 +30,7 @@ fn closed_descriptors_and_blocked_signals_as_in_22_05() {
 fn a_blocked_sigterm_still_ends_it_b43() {
     let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]));
     let mut child = site.spawn("slurm_resume", &["c5-[1-2]"]);
-    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(120)));
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     // The answer comes within the grace: it is committed.
     site.ec2.release("launch");
@@ -94,7 +94,7 @@ fn r16_the_resume_file_may_go_while_ec2_is_slow() {
     let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]));
     site.write("resume.json", r#"{"all_nodes":"c5-1","jobs":[{"job_id":4711,"nodes":"c5-1"}]}"#);
     let child = site.command("slurm_resume", &["c5-1"]).env("SLURM_RESUME_FILE", site.path("resume.json")).spawn().unwrap();
-    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(120)));
     std::fs::remove_file(site.path("resume.json")).unwrap();
     site.ec2.release("launch");
     assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0));
@@ -219,7 +219,7 @@ fn as_nobody(site: &Site, args: &[&str]) -> Option<Command> {
     }
     // Build folders are often closed to others.
     let copy = site.path("slurm_resume");
-    std::fs::copy(program_path("slurm_resume"), &copy).unwrap();
+    copy_to_run(&program_path("slurm_resume"), &copy);
     let mut command = Command::new("/bin/sh");
     command
         .args(["-c", "exec \"$@\"", "sh"])

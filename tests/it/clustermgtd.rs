@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use slurm_ec2_testkit::ec2::{Behaviour, InstanceChange, Seed, State};
 
-use self::world::{Daemon, node, nodes_of, site};
+use self::world::{Daemon, STEP_BY_STEP, node, nodes_of, site, site_with};
 
 /// B91. A node whose instance was terminated behind Slurm's back.
 #[test]
@@ -35,7 +35,7 @@ fn a_gone_instance_brings_its_node_back() {
 /// M15: by the age of the launch, and only after a second look.
 #[test]
 fn m15_an_orphan_goes_and_a_young_one_stays() {
-    let site = site(Behaviour::default());
+    let site = site_with(Behaviour::default(), STEP_BY_STEP);
     // Makes the state folder and its id.
     assert_eq!(site.run("slurm_suspend", &["c5-9"]).code, Some(0));
     let state = std::fs::read_to_string(site.path("state/state-id")).unwrap();
@@ -50,9 +50,9 @@ fn m15_an_orphan_goes_and_a_young_one_stays() {
     let strange = site.ec2.seed(&Seed { tags: others, age_ms: 900_000, ..Seed::default() });
     site.scontrol("nodes", &node("c5-1", "IDLE+CLOUD+POWERED_DOWN", None));
     let mut daemon = Daemon::start(&site);
-    daemon.passes(1);
+    daemon.step();
     assert_eq!(site.live().len(), 3, "nothing at first sight: {}", daemon.log());
-    daemon.passes(2);
+    daemon.step();
     let live = site.live();
     assert!(!live.contains(&old[0]) && live.contains(&young[0]) && live.contains(&strange[0]), "{live:?} {}", daemon.log());
 }

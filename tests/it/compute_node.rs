@@ -12,6 +12,9 @@ use slurm_ec2_testkit::imds::Endpoint;
 
 use crate::site::{Site, program_path};
 
+/// What a test waits for must come; this is only the end of a test that fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 pub const NODE: &str = "c5-7";
 
 /// What EC2 says two minutes before the end.
@@ -99,9 +102,9 @@ impl Node {
     /// Waits until it is so.
     #[track_caller]
     pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + PATIENCE;
         while !is_so() {
-            assert!(Instant::now() < end, "not in a minute: {what}\n{}\n{:?}", self.log(), self.site.scontrol_calls());
+            assert!(Instant::now() < end, "not in two minutes: {what}\n{}\n{:?}", self.log(), self.site.scontrol_calls());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -152,7 +155,7 @@ impl Daemon<'_> {
     #[track_caller]
     pub fn end(mut self) -> Option<i32> {
         self.signal("TERM");
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::compute_node::{NODE, NOTICE, Node};
 
@@ -28,12 +29,18 @@ fn w03_a_stale_heartbeat_and_a_node_that_is_off_shut_it_down_once() {
 
 #[test]
 fn w03_a_heartbeat_that_changes_keeps_the_node_on() {
-    let node = Node::with("heartbeat_timeout = \"20s\"\n");
+    let limit = Duration::from_secs(15);
+    let node = Node::with(&format!("heartbeat_timeout = \"{}s\"\n", limit.as_secs()));
     node.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
     let _daemon = node.start();
-    for beat in 0..6 {
-        node.beat(&format!("2026-03-14 15:09:{beat:02}.535897+0000"));
+    node.loops(1);
+    // Longer than an unchanged one would do.
+    let begun = Instant::now();
+    let mut beat = 0;
+    while begun.elapsed() < limit + Duration::from_secs(5) {
+        node.beat(&format!("2026-03-14 15:09:26.{beat:06}+0000"));
         node.loops(1);
+        beat += 1;
     }
     assert!(node.shutdowns().is_empty(), "{}", node.log());
     // Neither is slurmctld troubled.
@@ -57,10 +64,14 @@ fn w03_a_healthy_node_runs_on_without_clustermgtd() {
 /// The whole time-out, and no job here; a job runs for as long as it likes (aws-facts D.9 #20).
 #[test]
 fn w03_a_silent_slurmctld_shuts_down_an_idle_node_and_no_busy_one() {
-    // Not a step: slurmd's own, that holds its cgroup.
-    let holder = "ln -s /usr/bin/sleep slurmstepd; ./slurmstepd infinity &";
-    let job = "ln -s /usr/bin/sleep slurmstepd; ./slurmstepd 1000 &";
-    for (beside, busy) in [(holder, false), (job, true)] {
+    // As slurmd's processes are called; it is there before the daemon looks.
+    let beside = |seconds: &str| {
+        format!(
+            "ln -s /usr/bin/sleep slurmstepd; ./slurmstepd {seconds} & until grep -qs slurmstepd /proc/$!/comm; do sleep 0.05; done"
+        )
+    };
+    // The first is no step: slurmd's own, that holds its cgroup.
+    for (beside, busy) in [(beside("infinity"), false), (beside("1000"), true)] {
         let node = Node::new();
         node.site.scontrol("fail.show", UNREACHABLE);
         let folder = node.site.path("steps");
@@ -90,9 +101,9 @@ fn w02_a_heartbeat_that_hangs_does_not_stop_the_watch() {
     node.until("some looks", || node.site.scontrol_calls().len() >= 4);
     assert!(node.shutdowns().is_empty(), "{}", node.log());
     // One thread waits for the FIFO, not one for each look.
-    let threads = daemon.entries("task");
     node.loops(3);
-    assert!(daemon.entries("task") <= threads && threads <= 4, "{threads} and more threads");
+    // Its own, that one, and beside them for a moment those that ask scontrol or look at processes.
+    node.until("no more threads", || daemon.entries("task") <= 2);
     assert_eq!(node.lines_with("the heartbeat cannot be read"), 1, "{}", node.log());
     node.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
     node.until("a shutdown", || !node.shutdowns().is_empty());
@@ -128,7 +139,8 @@ fn w04_time_zones_and_the_head_nodes_clock_play_no_part() {
         let log = node.log();
         let line = log.lines().find(|line| line.contains("this node shuts itself down")).unwrap();
         let age: u64 = line.split("has not changed for ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-        assert!((2..60).contains(&age), "{zone}: {line}");
+        // No zone and no clock is so little off.
+        assert!((2..600).contains(&age), "{zone}: {line}");
     }
 }
 
@@ -147,11 +159,12 @@ fn w05_a_thousand_looks_leave_no_descriptor_open() {
         }
         // The last scontrol may still be at work.
         node.until("quiet", || daemon.entries("task") == 1);
-        daemon.entries("fd")
     };
-    let early = look(10);
-    let late = look(1000);
-    assert!(late <= early + 2, "{early} descriptors have become {late}");
+    look(10);
+    let early = daemon.entries("fd");
+    look(1000);
+    // In the middle of a look there are some more.
+    node.until("no more descriptors than before", || daemon.entries("fd") <= early + 2);
     assert!(node.shutdowns().is_empty());
 }
 

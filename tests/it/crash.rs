@@ -557,7 +557,7 @@ fn b43_sigterm_while_a_launch_is_under_way() {
 fn b42_b40_the_answer_comes_after_the_deadline() {
     let cases = [(RUN_INSTANCES, "RunInstances"), (CREATE_FLEET, "CreateFleet")];
     each(&cases, |(group, action)| {
-        let site = stage::site(Behaviour::default(), "request_bucket = \"off\"\ndeadline = \"2s\"\n", group);
+        let site = stage::site(Behaviour::default(), "request_bucket = \"off\"\ndeadline = \"12s\"\n", group);
         let armed = After(action, 1).arm(&site);
         let ran = site.run("slurm_resume", &[SAME]);
         assert_eq!(ran.code, Some(75), "{}", logs(&site));

@@ -58,9 +58,10 @@ fn r01_throttling_beside_other_errors_is_not_a_shortage() {
 #[test]
 fn r01_throttled_to_the_end_names_throttling_and_rests_nobody() {
     let site = site(throttled_and_empty(), "", &two_by_two(""));
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     let ran = site.run("slurm_resume", &["c5-[1-3]"]);
-    assert_eq!(ran.code, Some(1), "{}", site.log("slurm_resume"));
+    // 75 when the time is up while a call is under way (what became of it is not known), 1 when it is between two.
+    assert!(matches!(ran.code, Some(1 | 75)), "{:?} {}", ran.code, site.log("slurm_resume"));
     let reason = reason(&site, "c5-1");
     assert!(reason.contains("(Code:RequestLimitExceeded)"), "{reason}");
     assert!(!site.path("state/backoff.json").exists(), "the next call tries again");
@@ -167,7 +168,7 @@ fn a_spot_fleet_asks_for_spot_and_its_price() {
 #[test]
 fn r05_no_id_of_a_fleet_is_neither_mapped_nor_terminated() {
     let behaviour = Behaviour { hidden_describes: 2, hidden_from_terminate: true, never_ip: vec![1], ..Behaviour::default() };
-    let site = site(behaviour, "address_timeout = \"3s\"\n", &two_by_two(""));
+    let site = site(behaviour, "address_timeout = \"10s\"\n", &two_by_two(""));
     assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(1), "{}", site.log("slurm_resume"));
     let mapped: BTreeSet<String> = site.running().into_iter().map(|(_, id)| id).collect();
     let terminated = site.ec2.requests_of("TerminateInstances");

@@ -1,5 +1,6 @@
 //! Stops and starts of the compute fleet, by each of the three programs.
 
+mod drained;
 mod manager;
 mod stage;
 mod table;
@@ -10,6 +11,7 @@ use std::fs;
 use serde_json::{Value, json};
 use slurm_ec2_testkit::ec2::{Behaviour, InstanceChange, Rule, Seed};
 
+use crate::crash::stage::wait_for_scontrol;
 use crate::site::finished;
 use stage::{BOOTING, Fleet, OFF, PATIENCE};
 
@@ -217,7 +219,7 @@ fn what_keeps_a_stop_from_its_end_is_told_and_the_stop_can_be_made_again() {
 
 #[test]
 fn without_slurmctld_the_instances_go_and_the_stop_is_not_done() {
-    let fleet = Fleet::with(Behaviour::default(), "[fleet]\ntimeout = \"3s\"\n");
+    let fleet = Fleet::with(Behaviour::default(), "[fleet]\ntimeout = \"12s\"\n");
     fleet.up(&[("c5-1", "ALLOCATED+CLOUD")]);
     fleet.site.scontrol("fail.show", "1\nUnable to contact slurm controller (connect failure)\n");
     let ran = fleet.fleet(&["stop"]);
@@ -302,6 +304,8 @@ fn interrupt(fleet: &Fleet, update: usize, gently: bool, begin: impl FnOnce()) {
         daemon.kill();
     }
     fs::remove_file(&hold).unwrap();
+    // Else its change could come after those of the next one.
+    wait_for_scontrol(&fleet.site);
 }
 
 /// B113.

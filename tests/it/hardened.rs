@@ -53,13 +53,13 @@ fn s03_b15_a_slow_suspend_leaves_a_newer_resume_alone() {
     // A dead record, so that suspend asks EC2 first.
     site.ec2.add_rules([Rule::on("RunInstances").nth(1).hold("dead")]);
     let mut dead = site.spawn("slurm_resume", &["c5-7"]);
-    assert!(site.ec2.wait_held("dead", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("dead", std::time::Duration::from_secs(120)));
     dead.kill().unwrap();
     dead.wait().unwrap();
     site.ec2.release("dead");
     site.ec2.add_rules([Rule::on("DescribeInstances").nth(1).hold("look")]);
     let suspend = site.spawn("slurm_suspend", &["c5-1"]);
-    assert!(site.ec2.wait_held("look", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("look", std::time::Duration::from_secs(120)));
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(0), "{}", site.log("slurm_resume"));
     let newer = site.running().into_iter().find(|(node, _)| node == "c5-1").unwrap().1;
@@ -86,7 +86,7 @@ fn b30_a_hanging_slurmctld_does_not_keep_instances_on() {
     let site = up("c5-[1-2]");
     let mapping = site.mapping().to_string().replacen("\"state\":\"running\"", "\"state\":\"running\",\"unpublished\":true", 2);
     site.write("state/mapping.json", &mapping);
-    site.write("slurm.conf", "ResumeTimeout=12\n");
+    site.hurry();
     site.scontrol("hang.update", "");
     site.run("slurm_suspend", &["c5-1"]);
     assert_eq!(site.live().len(), 1, "{}", site.log("slurm_suspend"));
@@ -96,7 +96,7 @@ fn b30_a_hanging_slurmctld_does_not_keep_instances_on() {
 #[test]
 fn b20_b21_an_untold_failure_is_told_by_the_next_resume() {
     let site = Site::with(Behaviour::with_capacity(vec![Capacity::limit("*", "*", 0)]), "request_bucket = \"off\"\n", GROUP);
-    site.write("slurm.conf", "ResumeTimeout=12\n");
+    site.hurry();
     site.scontrol("fail.update", "1\nslurm_update error: Unable to contact slurm controller (connect failure)\n");
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(75), "{}", site.log("slurm_resume"));
     std::fs::remove_file(site.path("bin/scontrol.fail.update")).unwrap();

@@ -1,9 +1,11 @@
 //! Units of jobs while the world moves on: suspends, second calls, signals, a busy lock, dead runs.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use slurm_ec2_testkit::ec2::{Behaviour, Capacity, Rule};
 
 use crate::crash::stage::{self, Stop, age};
@@ -26,7 +28,7 @@ fn spawn_jobs(site: &Site, hostlist: &str, jobs: &[(u32, &str)]) -> Child {
 fn wait_held(site: &Site, gate: &str) {
     let begun = Instant::now();
     while !site.ec2.wait_held(gate, Duration::from_millis(20)) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{}", site.log("slurm_resume"));
+        assert!(begun.elapsed() < stage::PATIENCE, "{}", site.log("slurm_resume"));
     }
 }
 
@@ -102,12 +104,13 @@ fn a_write_that_fails_is_made_up_for() {
     let site = Site::with(b, &launch, TWO);
     let child = spawn_jobs(&site, "c5-[1-4]", &[(1, "c5-[1-2]"), (2, "c5-[3-4]")]);
     wait_held(&site, "gate");
-    let mut lock = std::process::Command::new("flock").arg(site.path("state/lock")).args(["sleep", "22"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let lock = OpenOptions::new().write(true).open(site.path("state/lock")).unwrap();
+    let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     site.ec2.release("gate");
+    stage::wait_until("the write that fails", || site.log("slurm_resume").contains("the mapping cannot be written"));
+    drop(held);
     let ran = finished(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(1), "{}", site.log("slurm_resume"));
-    lock.wait().unwrap();
     let told = site.updates().join("\n");
     assert!(running(&site).len() >= 2 || told.contains("c5-1"), "silent");
 }
@@ -136,7 +139,7 @@ fn after_a_signal_nothing_falls_back_and_the_code_stays() {
     wait_held(&site, "gate");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()), nix::sys::signal::Signal::SIGTERM)
         .unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    stage::wait_until("the signal is seen", || site.log("slurm_resume").contains("SIGTERM"));
     site.ec2.release("gate");
     let ran = finished(child.wait_with_output().unwrap());
     assert!(site.updates().join("\n").contains("(Code:InsufficientInstanceCapacity)"), "{:?}", ran.code);

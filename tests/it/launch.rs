@@ -164,7 +164,7 @@ fn fleets_name_every_type_in_every_subnet() {
 #[test]
 fn r05_b18_an_instance_without_address_is_terminated() {
     let behaviour = Behaviour { hidden_describes: 1, no_ip_describes: 1, never_ip: vec![2], ..Behaviour::default() };
-    let site = Site::with(behaviour, "request_bucket = \"off\"\naddress_timeout = \"3s\"\n", FLEET);
+    let site = Site::with(behaviour, "request_bucket = \"off\"\naddress_timeout = \"10s\"\n", FLEET);
     let ran = site.run("slurm_resume", &["c5-[1-3]"]);
     assert_eq!(ran.code, Some(1), "{}", site.log("slurm_resume"));
     assert_eq!(site.running().len(), 2);
@@ -236,7 +236,7 @@ fn b17_a_node_that_slurm_refuses_loses_its_instance() {
 #[test]
 fn b16_slurmctld_unreachable_leaves_it_to_the_next_program() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=12\n");
+    site.hurry();
     site.scontrol("fail.update", "1\nslurm_update error: Unable to contact slurm controller (connect failure)\n");
     let ran = site.run("slurm_resume", &["c5-[1-2]"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
@@ -270,7 +270,7 @@ fn b19_a_mapped_node_is_left_or_replaced() {
 #[test]
 fn b42_b15_the_deadline_comes_before_slurms() {
     let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hang()]));
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     let ran = site.run("slurm_resume", &["c5-[1-2]"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
     assert!(reason(&site, "c5-1").is_some(), "Slurm hears of it");
@@ -297,7 +297,7 @@ fn b44_instances_of_another_state_folder_are_reported_only() {
 fn b12_claim_record_and_sent_mark_come_before_the_call() {
     let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]));
     let mut child = site.spawn("slurm_resume", &["c5-[1-2]"]);
-    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(120)));
     let mapping = site.mapping();
     let record = std::fs::read_to_string(&site.records()[0]).unwrap();
     site.ec2.release("launch");

@@ -1,9 +1,11 @@
 //! moto, a server that acts like AWS: EC2, DynamoDB and Route 53 at one address.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 pub struct Moto {
@@ -16,21 +18,35 @@ impl Moto {
         let program = std::env::var_os("SLURM_EC2_MOTO_SERVER")
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/moto_server"), PathBuf::from);
         assert!(program.exists(), "{} is not there: `make deps` installs it", program.display());
-        // A port that is free now; moto cannot be asked to choose one.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Command::new(program)
-            .args(["-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let moto = Self { server, port };
+        for _ in 0..20 {
+            let port = free_port();
+            let server = Command::new(&program)
+                .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut moto = Self { server, port };
+            if moto.listens() {
+                return moto;
+            }
+        }
+        panic!("moto ends before it listens, on 20 ports");
+    }
+
+    /// Waits for it. False: it has ended, most likely since somebody else has taken the port meanwhile.
+    fn listens(&mut self) -> bool {
         let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "moto does not listen");
+        loop {
+            if self.server.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return true;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "moto does not listen");
             std::thread::sleep(Duration::from_millis(50));
         }
-        moto
     }
 
     pub fn url(&self) -> String {
@@ -68,6 +84,18 @@ impl Moto {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
         answer
+    }
+}
+
+/// A port that is free now, that no other test has got and that the kernel gives to nobody who asks for any: moto cannot be asked to
+/// choose one.
+fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = fastrand::u16(20_000..32_000);
+        if GIVEN.lock().unwrap().insert(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 

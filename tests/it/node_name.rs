@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use slurm_ec2_testkit::dynamodb::{self, Table};
-use slurm_ec2_testkit::ec2::{Behaviour, Seed};
+use slurm_ec2_testkit::ec2::{Behaviour, Rule, Seed};
 use slurm_ec2_testkit::imds::{Endpoint, Fault};
 
+use crate::moto::Moto;
 use crate::site::{Ran, Site, finished};
 
 const ID: &str = "i-0ec20000000000001";
@@ -55,7 +56,7 @@ impl Instance {
     }
 
     fn ask(&self, more: &[&str]) -> Ran {
-        self.site.run("slurm-ec2", &[&["node-name", "--timeout", "20s"], more].concat())
+        self.site.run("slurm-ec2", &[&["node-name", "--timeout", "60s"], more].concat())
     }
 }
 
@@ -124,7 +125,45 @@ fn by_its_tag_in_ec2() {
     let ids = instance.site.ec2.seed(&Seed { tags, ..Seed::default() });
     instance.imds.set("instance-id", &ids[0]);
     assert_is(&instance.ask(&[]), "c5-8");
-    assert_eq!(instance.site.ec2.count("DescribeInstances"), 1);
+    // It needs one permission in the instance's role, and a narrow one.
+    let actions: Vec<String> = instance.site.ec2.requests().into_iter().map(|request| request.action).collect();
+    assert_eq!(actions, ["DescribeTags"]);
+}
+
+#[test]
+fn by_its_tag_in_ec2_as_moto_tells_it() {
+    let moto = Moto::start();
+    let launched = moto.call(
+        "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&TagSpecification.1.ResourceType=instance\
+         &TagSpecification.1.Tag.1.Key=slurm-ec2:node&TagSpecification.1.Tag.1.Value=c5-9\
+         &TagSpecification.1.Tag.2.Key=Name&TagSpecification.1.Tag.2.Value=x",
+    );
+    let id = launched.split_once("<instanceId>").and_then(|(_, rest)| rest.split_once("</instanceId>")).unwrap().0;
+    let instance = Instance::new();
+    let config = fs::read_to_string(instance.site.path("slurm-ec2.toml")).unwrap();
+    instance.site.write("slurm-ec2.toml", &config.replace(&instance.site.ec2.url(), &moto.url()));
+    instance.imds.set("instance-id", id);
+    assert_is(&instance.ask(&[]), "c5-9");
+}
+
+/// B125.
+#[test]
+fn a_permission_that_is_missing_is_named() {
+    for message in [
+        // EC2 says it in one way or the other.
+        "You are not authorized to perform this operation.",
+        "You are not authorized to perform this operation. User: arn:aws:sts::1:assumed-role/node/i-1 is not authorized to perform: \
+         ec2:DescribeTags because no identity-based policy allows the ec2:DescribeTags action",
+    ] {
+        let instance = Instance::new();
+        let tags = [("slurm-ec2:node".to_owned(), "c5-8".to_owned())].into();
+        instance.imds.set("instance-id", &instance.site.ec2.seed(&Seed { tags, ..Seed::default() })[0]);
+        instance.site.ec2.add_rules([Rule::on("DescribeTags").error_text("UnauthorizedOperation", 403, message)]);
+        let ran = instance.site.run("slurm-ec2", &["node-name", "--timeout", "8s"]);
+        let said = "tag slurm-ec2:node in EC2 (asked 1 times): the permission ec2:DescribeTags is missing: DescribeTags: \
+                    UnauthorizedOperation: You are not authorized";
+        assert!(ran.code == Some(75) && ran.stderr.contains(said), "{:?} {}", ran.code, ran.stderr);
+    }
 }
 
 #[test]
@@ -145,7 +184,7 @@ fn a_name_that_comes_late_is_waited_for() {
 fn without_a_name_it_says_what_was_asked_and_what_each_said() {
     let instance = Instance::with("", "shared_mapping = \"/nonexistent/mapping.json\"\n", "");
     instance.site.ec2.seed(&Seed::default());
-    let ran = instance.site.run("slurm-ec2", &["node-name", "--timeout", "3s", "--save"]);
+    let ran = instance.site.run("slurm-ec2", &["node-name", "--timeout", "8s", "--save"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(75), ""), "{}", ran.stderr);
     for text in [
         "no name found in",

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::json;
 use slurm_ec2_testkit::ec2::Behaviour;
 
-use crate::site::{Ran, Site, finished, program_path};
+use crate::site::{Ran, Site, copy_to_run, finished, program_path};
 
 const PAGE: &str = include_str!("../../docs/parallelcluster.md");
 const VENV: &str = "opt/parallelcluster/pyenv/versions/3.12.8/envs/node_virtualenv/bin";
@@ -37,9 +37,10 @@ fn head_node() -> tempfile::TempDir {
         fs::write(root.path().join(VENV).join(program), format!("#!python\n# {program} of the package\n")).unwrap();
     }
     fs::write(root.path().join(STATUS_SCRIPT), "#!python\n# clusterstatusmgtd of the cookbook\n").unwrap();
-    let supervisorctl = root.path().join(COOKBOOK).join("supervisorctl");
+    let supervisorctl = root.path().join("supervisorctl");
     fs::write(&supervisorctl, format!("#!/bin/sh\necho \"$*\" >>{}/supervisorctl.log\n", root.path().display())).unwrap();
     fs::set_permissions(&supervisorctl, fs::Permissions::from_mode(0o755)).unwrap();
+    copy_to_run(&supervisorctl, &root.path().join(COOKBOOK).join("supervisorctl"));
     root
 }
 

@@ -13,7 +13,7 @@ use slurm_ec2_testkit::ec2::{Behaviour, Capacity, InstanceChange, Rule, Seed, St
 use crate::site::{Ran, Site, finished};
 
 /// What a test waits for must come; this is only the end of a test that fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const TABLE: &str = "parallelcluster-slurm-orchard";
 const STALE: &str = "2020-01-01 00:00:00.000000+0000";
@@ -131,7 +131,7 @@ impl Head {
 
     /// So short that what hangs is given up within seconds.
     fn hurry(&self) {
-        self.site.write("slurm.conf", "ClusterName=orchard\nSlurmUser=root\nResumeTimeout=20\nSuspendTimeout=20\n");
+        self.site.write("slurm.conf", "ClusterName=orchard\nSlurmUser=root\nResumeTimeout=40\nSuspendTimeout=40\n");
     }
 
     /// What Slurm shows of nodes: name, state, address, instance.
@@ -435,6 +435,28 @@ fn b75_a_plain_suspend_takes_the_addresses_back_before_it_terminates() {
         assert!(!head.site.path("state/failures.json").exists());
         assert_eq!(head.site.ec2.count("GetConsoleOutput"), 0);
     }
+}
+
+/// Slurm 22.05 would forget with it why the node was drained, and that it was.
+#[test]
+fn b127_a_suspend_leaves_the_address_of_a_node_that_a_stop_drains_again() {
+    let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
+    let mapping = head.site.mapping();
+    let record = |node: &str, reason: &str| {
+        let address = mapping["nodes"][node]["private_ip"].as_str().unwrap();
+        format!(
+            "NodeName={node} CoresPerSocket=1\n   NodeAddr={address} NodeHostName={node}\n   State=IDLE+CLOUD+POWERING_DOWN\n   \
+             Reason={reason} [root@2026-11-29T12:00:00]\n\n"
+        )
+    };
+    let nodes =
+        [record("apple-dy-core-1", "stopping cluster, was drained: bad disk"), record("apple-dy-core-2", "stopping cluster")];
+    head.site.scontrol("nodes", &nodes.concat());
+    let before = head.site.updates().len();
+    assert_eq!(head.run("slurm_suspend", &["apple-dy-core-[1-2]"]).code, Some(0), "{}", head.log("slurm_suspend"));
+    assert!(head.site.live().is_empty());
+    let back = "update nodename=apple-dy-core-2 nodeaddr=apple-dy-core-2 nodehostname=apple-dy-core-2";
+    assert_eq!(head.site.updates()[before..], [back]);
 }
 
 #[test]

@@ -64,8 +64,18 @@ impl Site {
         self.dir.path().join(name)
     }
 
+    /// Replaces the file whole: a program that reads it at this moment finds the old text or the new one.
     pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
+        let path = self.path(name);
+        let next = path.with_file_name(format!(".{}.next", path.file_name().unwrap().to_str().unwrap()));
+        fs::write(&next, text).unwrap();
+        fs::rename(next, path).unwrap();
+    }
+
+    /// slurm.conf leaves the programs little time: what hangs or never works is given up after 12 s (half of it). All that has to be
+    /// done before that takes a loaded machine a fraction.
+    pub fn hurry(&self) {
+        self.write("slurm.conf", "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=24\n");
     }
 
     /// A setting of the scontrol stand-in (see the top of tests/bin/scontrol).
@@ -173,6 +183,12 @@ pub fn finished(output: Output) -> Ran {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// A file that is to be run, copied by a process of its own: this one's descriptor would go to whatever another test starts at this moment,
+/// and until that has begun the copy is "busy".
+pub fn copy_to_run(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success(), "{} cannot be copied", from.display());
 }
 
 /// The static release binaries where `$SLURM_EC2_BIN_DIR` names their folder (as `make test` does), else those of this build.

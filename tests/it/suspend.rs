@@ -138,6 +138,28 @@ fn b20_a_failed_group_rests_in_slurm_too() {
     }
 }
 
+/// The end of the rest would be the end of the drain.
+#[test]
+fn b127_a_node_that_a_person_drained_does_not_rest_with_its_group() {
+    let site = Site::new(Behaviour::with_capacity(vec![Capacity::limit("*", "*", 0)]));
+    site.scontrol("version", "24.11.5");
+    assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(1));
+    let record = |(node, state, reason): (&str, &str, &str)| {
+        format!("NodeName={node} CoresPerSocket=1\n   State={state}\n   Reason={reason} [root@2026-11-29T12:00:00]\n\n")
+    };
+    let nodes = [
+        ("c5-1", "IDLE+CLOUD+POWERING_DOWN", "stopping cluster, was drained: bad disk"),
+        ("c5-2", "IDLE+CLOUD+DRAIN+POWERING_DOWN", "bad disk"),
+        ("c5-3", "IDLE+CLOUD+POWERING_DOWN", "stopping cluster"),
+    ];
+    site.scontrol("nodes", &nodes.map(record).concat());
+    let before = site.updates().len();
+    assert_eq!(site.run("slurm_suspend", &["c5-[1-3]"]).code, Some(0));
+    let updates = &site.updates()[before..];
+    let down: Vec<&String> = updates.iter().filter(|update| update.contains("state=down")).collect();
+    assert!(matches!(down[..], [one] if one.contains("nodename=c5-3 ")), "{updates:?}");
+}
+
 #[test]
 fn r11_b20_old_slurm_gets_an_address_that_resolves() {
     for (version, expected) in [("22.05.8", true), ("26.05.5", false)] {

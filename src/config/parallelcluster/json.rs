@@ -54,7 +54,7 @@ impl fmt::Display for Wrong {
 /// The queues of the file that `key` names, or that is its default where it is not set; empty when it is not there and need not be,
 /// and when something is wrong.
 pub(super) fn queues(key: &'static str, path: PathBuf, is_set: bool, required: bool, wrong: &mut Vec<Wrong>) -> Queues {
-    let queues = match settled(&path) {
+    let queues = match settled(&path, || std::thread::sleep(BETWEEN_READINGS)) {
         Ok((_, Ok(Value::Object(queues)))) => queues,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !required => serde_json::Map::new(),
         Err(error) => {
@@ -84,8 +84,8 @@ pub(super) fn queues(key: &'static str, path: PathBuf, is_set: bool, required: b
     Queues { path, queues }
 }
 
-/// The file's content and what it says; read again for about half a second while it is cut short.
-fn settled(path: &Path) -> io::Result<(Vec<u8>, serde_json::Result<Value>)> {
+/// The file's content and what it says; read again a few times while it is cut short, with a `pause` between two readings.
+fn settled(path: &Path, mut pause: impl FnMut()) -> io::Result<(Vec<u8>, serde_json::Result<Value>)> {
     let mut readings = 0;
     loop {
         let bytes = fs::read(path)?;
@@ -94,7 +94,7 @@ fn settled(path: &Path) -> io::Result<(Vec<u8>, serde_json::Result<Value>)> {
         if readings == READINGS || !parsed.as_ref().is_err_and(serde_json::Error::is_eof) {
             return Ok((bytes, parsed));
         }
-        std::thread::sleep(BETWEEN_READINGS);
+        pause();
     }
 }
 
@@ -118,15 +118,16 @@ mod tests {
         for begun in ["", "{\"apple\": {", "{\"apple\": {\"core\": {\"Api\": \"run-\u{e9}"] {
             // Also cut in the middle of a character.
             fs::write(&path, &begun.as_bytes()[..begun.len().saturating_sub(1)]).unwrap();
-            let writer = {
-                let path = path.clone();
-                std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_millis(60));
-                    fs::write(path, WHOLE).unwrap();
-                })
-            };
+            let mut pauses = 0;
+            let (bytes, parsed) = settled(&path, || {
+                pauses += 1;
+                if pauses == 2 {
+                    fs::write(&path, WHOLE).unwrap();
+                }
+            })
+            .unwrap();
+            assert_eq!((bytes, parsed.is_ok(), pauses), (WHOLE.as_bytes().to_vec(), true, 2), "{begun:?}");
             assert_eq!(read(&path), (1, Vec::new()), "{begun:?}");
-            writer.join().unwrap();
         }
     }
 

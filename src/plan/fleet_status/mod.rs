@@ -13,13 +13,17 @@
 //! opposite transition is under way takes the status over at once; the transition's own last step then finds it changed and is left out,
 //! and the request is next. So requests are queued, and no two transitions ever mix.
 
+mod held;
 mod nodes;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_held;
 
 use crate::model::fleet::FleetStatus;
 
-pub(crate) use nodes::{Orders, Seen, What, for_start, for_stop, is_inactive, partitions};
+pub(crate) use held::what_was_said;
+pub(crate) use nodes::{Orders, Seen, What, for_start, for_stop, is_inactive, is_left_by_a_stop, partitions};
 
 /// A change of the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::held;
 use crate::model::cluster::{Partition, PartitionState};
 use crate::model::node::{Base, SlurmNode, State};
+use crate::plan::reasons;
 use crate::plan::reconcile::state::{has_job, is_off, is_powering_down, is_rebooting};
 
 /// A node of ours as it was found.
@@ -36,8 +38,12 @@ pub(crate) struct Orders {
     pub(crate) reset: Vec<String>,
     /// Something was asked of Slurm for them and takes its time.
     pub(crate) waiting: Vec<String>,
+    /// `state=drain`, with the Reason among `reasons`: as a person had them before a stop took them off.
+    pub(crate) drain: Vec<String>,
     /// Drained or set down by a person, for a reason of their own: left so.
     pub(crate) left: Vec<String>,
+    /// What these nodes are told as Reason instead of the transition's own.
+    pub(crate) reasons: BTreeMap<String, String>,
 }
 
 impl Orders {
@@ -48,12 +54,21 @@ impl Orders {
 
     /// Nodes that are not yet as they are to be.
     pub(crate) fn all_open(&self) -> impl Iterator<Item = &String> {
-        [&self.down, &self.force, &self.power_down, &self.resume, &self.reset, &self.waiting].into_iter().flatten()
+        [&self.down, &self.force, &self.power_down, &self.resume, &self.drain, &self.reset, &self.waiting].into_iter().flatten()
     }
 
     /// Every node that is taken away from its instance, if it has one.
     pub(crate) fn freed(&self) -> BTreeSet<String> {
-        [&self.down, &self.force, &self.power_down, &self.resume].into_iter().flatten().cloned().collect()
+        [&self.down, &self.force, &self.power_down, &self.resume, &self.drain].into_iter().flatten().cloned().collect()
+    }
+
+    /// These nodes, those with the same Reason together; `None`: the transition's own.
+    pub(crate) fn by_reason<'o>(&'o self, nodes: &[String]) -> BTreeMap<Option<&'o str>, Vec<String>> {
+        let mut found: BTreeMap<Option<&str>, Vec<String>> = BTreeMap::new();
+        for node in nodes {
+            found.entry(self.reasons.get(node).map(String::as_str)).or_default().push(node.clone());
+        }
+        found
     }
 
     /// Without the nodes of which `is_pending` says that they were told the same a moment ago: those wait.
@@ -63,6 +78,7 @@ impl Orders {
             (&mut self.force, What::Force),
             (&mut self.power_down, What::PowerDown),
             (&mut self.resume, What::Resume),
+            (&mut self.drain, What::Drain),
             (&mut self.reset, What::Reset),
         ];
         for (list, what) in lists {
@@ -81,6 +97,7 @@ pub(crate) enum What {
     Force,
     PowerDown,
     Resume,
+    Drain,
     Reset,
 }
 
@@ -92,6 +109,7 @@ impl What {
             Self::Force => "state=power_down_force",
             Self::PowerDown => "state=power_down",
             Self::Resume => "state=resume",
+            Self::Drain => "state=drain",
             Self::Reset => "own address",
         }
     }
@@ -102,12 +120,15 @@ pub(crate) fn for_stop<'a>(nodes: impl IntoIterator<Item = &'a SlurmNode>) -> Or
     let mut orders = Orders::default();
     for node in nodes.into_iter().filter(|node| is_known(&node.state)) {
         let state = &node.state;
-        let list = if is_powering_down(state) {
+        let list = if let Some(said) = to_be_drained_again(node) {
+            orders.reasons.insert(node.name.clone(), said.to_owned());
+            &mut orders.drain
+        } else if is_powering_down(state) {
             &mut orders.waiting
         } else if is_at_rest(state) {
             if has_foreign_address(node) { &mut orders.reset } else { continue }
         } else {
-            take_off(&mut orders, state)
+            take_off(&mut orders, node)
         };
         list.push(node.name.clone());
     }
@@ -120,8 +141,13 @@ pub(crate) fn for_start<'a>(nodes: impl IntoIterator<Item = Seen<'a>>) -> Orders
     for Seen { node, is_backed } in nodes.into_iter().filter(|seen| is_known(&seen.node.state)) {
         let state = &node.state;
         let is_off_somehow = state.is_powered_down() && !has_job(state) && !state.is_powering_up() && !state.has("POWER_UP");
-        let list = if is_held(node) {
+        let list = if let Some(said) = to_be_drained_again(node) {
+            orders.reasons.insert(node.name.clone(), said.to_owned());
+            &mut orders.drain
+        } else if is_held(node) {
             &mut orders.left
+        } else if is_left_by_a_stop(node) {
+            take_off(&mut orders, node)
         } else if is_powering_down(state) {
             // Its instance goes; it need not wait for SuspendTimeout (Z02).
             &mut orders.resume
@@ -139,21 +165,40 @@ pub(crate) fn for_start<'a>(nodes: impl IntoIterator<Item = Seen<'a>>) -> Orders
             // Up, or about to be.
             continue;
         } else {
-            take_off(&mut orders, state)
+            take_off(&mut orders, node)
         };
         list.push(node.name.clone());
     }
     orders
 }
 
-/// The way off for a node that is not off and not on its way.
-fn take_off<'o>(orders: &'o mut Orders, state: &State) -> &'o mut Vec<String> {
+/// The way off for a node that is not off and not on its way. One that a person drained is told so as its Reason.
+fn take_off<'o>(orders: &'o mut Orders, node: &SlurmNode) -> &'o mut Vec<String> {
+    let state = &node.state;
+    let marked = held::marked(node);
+    let is_marked = marked.as_deref() == node.reason.as_deref();
+    if let Some(marked) = &marked {
+        orders.reasons.insert(node.name.clone(), marked.clone());
+    }
     match (state.is_down(), state.power_down_requested()) {
-        (true, true) => &mut orders.waiting,
-        (true, false) => &mut orders.power_down,
+        (true, true) if marked.is_none() || is_marked => &mut orders.waiting,
+        (true, _) => &mut orders.power_down,
         (false, _) if has_job(state) || state.is_powering_up() => &mut orders.down,
         (false, _) => &mut orders.force,
     }
+}
+
+/// What a person said of a node that Slurm is powering down, or has, and that was drained before. Not sooner: DRAIN goes when
+/// SuspendProgram is called, and stays when it is set after that.
+fn to_be_drained_again(node: &SlurmNode) -> Option<&str> {
+    let state = &node.state;
+    held::what_was_said(node.reason.as_deref()).filter(|_| is_powering_down(state) || is_at_rest(state))
+}
+
+/// A stop ended between its order to take a drained node off and the drain that was to follow: no job may come there before that.
+pub(crate) fn is_left_by_a_stop(node: &SlurmNode) -> bool {
+    let (state, said) = (&node.state, held::what_was_said(node.reason.as_deref()));
+    said.is_some() && (state.has("DRAIN") || state.is_down() || is_powering_down(state) || is_at_rest(state))
 }
 
 /// Nodes of other kinds are never updated.
@@ -174,25 +219,7 @@ fn has_foreign_address(node: &SlurmNode) -> bool {
 /// Drained or set down by a person. A reason without either flag is what is left of an earlier time.
 fn is_held(node: &SlurmNode) -> bool {
     let is_held = node.state.has("DRAIN") || node.state.is_down();
-    is_held && !is_rebooting(&node.state) && !is_ours_reason(node)
-}
-
-/// Was it drained by these programs, the package or Slurm itself, and not by a person? Their reasons: aws-facts B.16.
-fn is_ours_reason(node: &SlurmNode) -> bool {
-    const OURS: [&str; 11] = [
-        "(Code:",
-        "Failure when resuming nodes",
-        "Enabling node since",
-        "Scheduler health check failed",
-        "Static node maintenance",
-        "Node failing ",
-        "inactive partition",
-        "stopping cluster",
-        "Not responding",
-        "ResumeTimeout reached",
-        "slurm-ec2",
-    ];
-    node.reason.as_deref().is_none_or(|reason| OURS.iter().any(|ours| reason.contains(ours)))
+    is_held && !is_rebooting(&node.state) && reasons::is_a_persons(node.reason.as_deref())
 }
 
 /// The partitions that are ours to change: those that are named, else those that hold nodes of ours and no others (M21). Each node comes

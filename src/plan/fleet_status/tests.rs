@@ -70,7 +70,7 @@ fn what_a_waiting_person_is_told() {
     }
 }
 
-fn node(name: &str, state: &str, addr: &str, reason: Option<&str>) -> SlurmNode {
+pub(super) fn node(name: &str, state: &str, addr: &str, reason: Option<&str>) -> SlurmNode {
     SlurmNode {
         name: name.to_owned(),
         addr: addr.to_owned(),
@@ -94,6 +94,7 @@ fn list_of(orders: &Orders) -> &'static str {
         ("force", &orders.force),
         ("power_down", &orders.power_down),
         ("resume", &orders.resume),
+        ("drain", &orders.drain),
         ("reset", &orders.reset),
         ("waiting", &orders.waiting),
         ("left", &orders.left),
@@ -218,7 +219,7 @@ fn a_node_is_inactive_when_all_its_partitions_of_ours_are() {
 }
 
 /// What slurmctld makes of an order, and what comes by itself with the next scan (slurm-facts D.3, E; docs/slurm-notes.md).
-fn told(text: &str, what: What) -> String {
+pub(super) fn told(text: &str, what: What) -> String {
     let state = State::parse(text);
     let is_busy = text.starts_with("ALLOCATED") || text.starts_with("MIXED") || state.has("COMPLETING");
     let with = |flag: &str| if state.has(flag) { text.to_owned() } else { format!("{text}+{flag}") };
@@ -237,6 +238,7 @@ fn told(text: &str, what: What) -> String {
                 "IDLE+CLOUD".to_owned()
             }
         }
+        What::Drain => with("DRAIN"),
         What::Resume | What::Reset => text.to_owned(),
     }
 }
@@ -244,7 +246,7 @@ fn told(text: &str, what: What) -> String {
 const OFF: &str = "IDLE+CLOUD+POWERED_DOWN";
 const OFF_SOON: &str = "IDLE+CLOUD+POWERING_DOWN";
 
-fn scanned(text: &str) -> String {
+pub(super) fn scanned(text: &str) -> String {
     let state = State::parse(text);
     if state.is_down() && state.power_down_requested() && !state.is_powering_down() {
         OFF_SOON.to_owned()
@@ -283,7 +285,7 @@ fn in_the_end(text: &str, orders: impl Fn(&SlurmNode) -> Orders, suspend_timeout
 }
 
 /// Every state that the package knows of, and those in which a stop finds nodes that it has told already.
-fn all_states() -> Vec<String> {
+pub(super) fn all_states() -> Vec<String> {
     let table = include_str!("../../../tests/data/parallelcluster/node-state-truth-table.csv");
     let mut states: Vec<String> = table.lines().skip(1).filter_map(|line| Some(line.split(',').next()?.to_owned())).collect();
     states.extend(["IDLE+CLOUD+COMPLETING+POWER_DOWN", "DOWN+CLOUD+POWER_DOWN+NOT_RESPONDING"].map(str::to_owned));

@@ -10,6 +10,7 @@ use crate::model::cluster::{Ailment, Check};
 use crate::model::instance::Instance;
 use crate::model::node::Base;
 use crate::model::time::Timestamp;
+use crate::plan::reasons::FAILING;
 
 /// An instance whose checks fail for long enough to count.
 struct Failing {
@@ -20,7 +21,7 @@ struct Failing {
 
 impl Failing {
     fn reason(&self) -> String {
-        format!("Node failing {}: {}", self.check, self.text)
+        format!("{FAILING}{}: {}", self.check, self.text)
     }
 }
 

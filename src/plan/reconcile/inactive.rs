@@ -4,10 +4,7 @@ use super::facts::Backing;
 use super::{Draft, Order, What, state, stuck, sync};
 use crate::model::cluster::PartitionState;
 use crate::model::instance::Instance;
-
-/// The package's words (aws-facts B.16).
-const STOPPING: &str = "stopping cluster";
-const INACTIVE: &str = "inactive partition";
+use crate::plan::reasons::{INACTIVE, STOPPING};
 
 const STOPPED: &str = "the fleet is stopped";
 

@@ -19,7 +19,6 @@ mod missing;
 mod orphans;
 mod policy;
 mod protected;
-mod reasons;
 mod report;
 mod shortage;
 pub(crate) mod state;
@@ -47,6 +46,7 @@ mod tests_sync;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 pub(crate) use action::{Action, Order, ReservationOrder, What};
 pub(crate) use blocks::{are_due as blocks_are_due, need_reservations};
@@ -80,7 +80,7 @@ pub(crate) struct Snapshot {
     pub(crate) instances: BTreeMap<String, Instance>,
     /// Those of them that are not ours by tag: Slurm's InstanceId alone names them. They back their node and are never terminated.
     pub(crate) strangers: BTreeSet<String>,
-    pub(crate) mapping: Mapping,
+    pub(crate) mapping: Arc<Mapping>,
     /// The mapping was missing and has just been rebuilt: nothing is terminated in this pass.
     pub(crate) rebuilt: bool,
     /// Launch ids of launch records that are there, whether at work or still to be recovered: they answer for their instances.

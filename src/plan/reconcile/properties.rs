@@ -17,6 +17,7 @@ use super::world::{Cluster, Machine, Node};
 use super::{Decision, Order, What, reconcile};
 use crate::model::cluster::PartitionState;
 use crate::model::fleet::FleetStatus;
+use crate::plan::reasons::is_a_persons;
 use chance::{build, case, well};
 use events::happen;
 
@@ -112,6 +113,7 @@ fn check_end(cluster: &Cluster) {
         let is_kept = node.is_static && !is_inactive(cluster, node) && !is_stopped;
         // A person has set it so.
         let may_be_kept_out = node.has("FAIL")
+            || (is_off && node.has("DRAIN") && is_a_persons(node.reason.as_deref()))
             || (node.is_down() && !cluster.policy.upkeep.terminate_down_nodes)
             || (node.has("DRAIN") && !cluster.policy.upkeep.terminate_drain_nodes);
         let is_well = if node.has_job() && !is_stopped {

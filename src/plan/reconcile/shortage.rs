@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::facts::Backing;
 use super::memory::{Over, Shortage};
-use super::reasons::{DISABLED, ENABLED};
 use super::{Draft, Facts, Level, Order, POWER_DOWNS, Policy, STAYS_DOWN, blocks, state};
 use crate::model::ec2_codes;
 use crate::model::failure::{BackoffKind, RESUME_TIMEOUT, blamed_in, code_of, reason_with};
+use crate::plan::reasons::{DISABLED, ENABLED};
 
 /// For [`DISABLED`], where it is not capacity that lacks.
 const DISABLED_OTHERWISE: &str = "Temporarily disabling node: launches of its group fail";

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::memory::Replacement;
-use super::reasons::MAINTENANCE;
 use super::{Draft, Facts, Level, Order, What, blocks, boots, shortage, state, suspending, sync};
 use crate::model::hostlist;
 use crate::model::time::Timestamp;
+use crate::plan::reasons::MAINTENANCE;
 use verdict::{Cause, Verdict};
 
 /// A launch that was asked for has claimed its nodes or failed by then: the longest that a run may take.
@@ -53,6 +53,7 @@ pub(super) fn statics(draft: &mut Draft<'_>) {
         match verdict::judge(draft, &facts) {
             Verdict::Leave => {}
             Verdict::Up => up.extend(draft.memory.replacing.remove(facts.name).map(|_| facts.name)),
+            Verdict::Kept => drop(draft.memory.replacing.remove(facts.name)),
             Verdict::Wait => draft.handle(facts.name),
             Verdict::Adopt => adopt(draft, index),
             Verdict::Registered => resume(draft, index),

@@ -5,13 +5,13 @@ use super::facts::Backing;
 use super::{Draft, Facts, Order, What, state};
 use crate::model::mapping::NodeState;
 use crate::model::node::State;
+use crate::plan::reasons;
 
 /// Two passes: a node is `idle~` without an answer for a moment after each power-down (M01).
 const SILENT_PASSES: u32 = 2;
 /// Where the power-down did not reach slurmctld, or had no effect. Not sooner: the node is out of service for SuspendTimeout each time.
 const SILENT_AGAIN: u32 = 30;
 const SILENT: &str = "off and not responding";
-const SILENT_REASON: &str = "Powered down and not responding: powered down again";
 
 /// An entry whose node Slurm does not show, or the configuration does not have, is believed to be of one that was removed after so many
 /// passes.
@@ -39,7 +39,7 @@ fn silent<'a>(draft: &mut Draft<'a>, facts: &Facts<'a>) {
     }
     if draft.seen(facts.name, SILENT) % SILENT_AGAIN == SILENT_PASSES {
         let why = "off and not responding in two passes running: Slurm starts no job on it";
-        draft.order(facts.name, Order::PowerDownForce, Some(SILENT_REASON), why);
+        draft.order(facts.name, Order::PowerDownForce, Some(reasons::SILENT), why);
         draft.handle(facts.name);
     }
 }

@@ -2,10 +2,10 @@
 //! D.2, D.3, "powering down"). Facts in, repairs of single nodes out; no count of failures is kept here.
 
 use super::facts::Backing;
-use super::reasons::UNHEALTHY;
 use super::report::Bootstrap;
 use super::{Draft, Facts, Order, blocks, boots, state};
 use crate::model::instance::{Instance, tag};
+use crate::plan::reasons::UNHEALTHY;
 
 /// With more nodes than these the reason names no instance: each reason of its own is an update of its own.
 const NAMED: usize = 20;

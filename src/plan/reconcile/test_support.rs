@@ -5,6 +5,7 @@
 //! makes everything older by [`LOOP`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Action, Decision, GroupView, Member, Memory, Policy, Snapshot, SuspendRules, reconcile};
@@ -148,7 +149,7 @@ impl World {
             zone: None,
             unpublished: false,
         };
-        self.snapshot.mapping.nodes.entry(node.to_owned()).insert_entry(entry).into_mut()
+        self.mapping_mut().nodes.entry(node.to_owned()).insert_entry(entry).into_mut()
     }
 
     /// A node whose instance has run for [`LONG`] and whose slurmd has registered: `IDLE+CLOUD`, `MIXED+CLOUD`, …
@@ -160,6 +161,10 @@ impl World {
         slurm.slurmd_start_time = Some(booted + 5);
         slurm.last_busy = Some(now);
         self
+    }
+
+    pub(crate) fn mapping_mut(&mut self) -> &mut Mapping {
+        Arc::make_mut(&mut self.snapshot.mapping)
     }
 
     /// A run with this launch id is at work and holds the nodes' claims.
@@ -176,7 +181,7 @@ impl World {
         let since = self.snapshot.now;
         let condemned =
             Condemned { node: None, launch: OLD_LAUNCH.to_owned(), since, launched: Some(since), why: "suspended".to_owned() };
-        self.snapshot.mapping.condemned.insert(id.to_owned(), condemned);
+        self.mapping_mut().condemned.insert(id.to_owned(), condemned);
         self
     }
 
@@ -265,7 +270,7 @@ fn snapshot() -> Snapshot {
         reservations: Some(Vec::new()),
         instances: BTreeMap::new(),
         strangers: BTreeSet::new(),
-        mapping: Mapping::new("orchard"),
+        mapping: Arc::new(Mapping::new("orchard")),
         rebuilt: false,
         launches: BTreeSet::new(),
         live: BTreeSet::new(),

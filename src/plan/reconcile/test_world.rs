@@ -36,10 +36,10 @@ impl World {
                 What::Terminate { instance, node } => {
                     self.end_instance(instance);
                     if let Some(node) = node {
-                        self.snapshot.mapping.nodes.remove(node);
+                        self.mapping_mut().nodes.remove(node);
                     }
                 }
-                What::Forget { node } => drop(self.snapshot.mapping.nodes.remove(node)),
+                What::Forget { node } => drop(self.mapping_mut().nodes.remove(node)),
                 What::Launch { node } => self.launch(node),
                 What::Inactivate { partition } => drop(self.partition(partition, PartitionState::Inactive)),
                 What::Fleet { to, .. } => self.snapshot.fleet = *to,
@@ -68,7 +68,7 @@ impl World {
     /// SuspendProgram was called for the node, and it did its work.
     fn suspend(&mut self, name: &str) {
         self.slurm(name).state = State::parse("IDLE+CLOUD+POWERING_DOWN");
-        let entry = self.snapshot.mapping.nodes.remove(name);
+        let entry = self.mapping_mut().nodes.remove(name);
         let id = entry.and_then(|entry| entry.instance_id).or_else(|| self.slurm(name).instance_id.clone());
         if let Some(id) = id {
             self.end_instance(&id);

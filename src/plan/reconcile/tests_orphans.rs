@@ -41,7 +41,7 @@ fn an_orphan_that_was_needed_meanwhile_begins_anew() {
     world.node(NODE, "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP").back(NODE, "i-1", InstanceState::Running, LONG);
     world.pass();
     assert!(world.memory.orphans.is_empty());
-    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").snapshot.mapping.nodes.clear();
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN").mapping_mut().nodes.clear();
     world.slurm(NODE).instance_id = None;
     world.address(NODE, NODE);
     assert_eq!((world.pass_lines().len(), world.pass_lines().len()), (0, 1));
@@ -170,7 +170,7 @@ fn a_node_that_slurm_only_hides_is_not_taken_for_removed() {
 fn rebuilt() -> World {
     let mut world = World::new();
     world.up(NODE, "ALLOCATED+CLOUD", "i-1").up("q1-dy-c1-2", "IDLE+CLOUD", "i-2");
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     world.slurm(NODE).instance_id = None;
     world.slurm(NODE).addr = NODE.to_owned();
     world.snapshot.rebuilt = true;

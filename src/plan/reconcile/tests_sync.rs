@@ -30,7 +30,7 @@ fn m06_only_a_node_that_powers_down_loses_its_instance() {
 #[test]
 fn a_suspend_that_went_well_needs_nothing() {
     let mut world = backed("IDLE+CLOUD+POWERING_DOWN", InstanceState::Running, LONG);
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     world.condemn("i-1");
     assert_eq!(world.pass_lines(), [""; 0], "slurm_suspend has condemned it, it is only not gone yet");
     world.snapshot.instances.get_mut("i-1").expect("it").state = InstanceState::ShuttingDown;
@@ -94,7 +94,7 @@ fn an_old_address_never_ends_the_instance_that_has_it_now() {
     world.address(NODE, &address);
     assert_eq!(world.pass_lines(), [format!("reset-address {NODE}")]);
     // Also where Slurm alone knows whose it is.
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     assert_eq!(world.pass_lines(), [format!("reset-address {NODE}")]);
     // And where the other node powers down with the address of the one that is busy.
     world.state(NODE, "IDLE+CLOUD+POWERING_DOWN");
@@ -104,7 +104,7 @@ fn an_old_address_never_ends_the_instance_that_has_it_now() {
 #[test]
 fn a_stranger_behind_a_node_that_goes_off_stays() {
     let mut world = backed("IDLE+CLOUD+POWERED_DOWN", InstanceState::Running, LONG);
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     world.snapshot.strangers.insert("i-1".to_owned());
     assert_eq!(world.pass_lines(), [format!("reset-address {NODE}")]);
     // What the mapping names was adopted.
@@ -117,7 +117,7 @@ fn a_stranger_behind_a_node_that_goes_off_stays() {
 fn an_instance_that_slurm_alone_names_goes_with_its_node() {
     // Slurm 22.05: the address; later InstanceId, too.
     let mut world = backed("IDLE+CLOUD+POWERING_DOWN", InstanceState::Running, LONG);
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     assert_eq!(world.pass_lines(), cleared("i-1"));
     world.slurm(NODE).instance_id = None;
     assert_eq!(world.pass_lines(), cleared("i-1"));
@@ -346,7 +346,7 @@ fn a_node_of_a_block_that_is_not_active_keeps_nothing_that_is_dead() {
             [format!("forget {name}"), format!("power_down {name} reason {reason:?}"), format!("reset-address {name}")];
         assert_eq!(of_node, expected);
         world.snapshot.instances.clear();
-        world.snapshot.mapping.nodes.clear();
+        world.mapping_mut().nodes.clear();
         world.slurm(name).instance_id = None;
         let own = name.to_owned();
         world.slurm(name).addr = own;

@@ -2,12 +2,12 @@
 //! They go back to `idle~`, their instances with them. SuspendExc* of slurm.conf is about idle nodes and spares none of these (M17).
 
 use super::facts::Backing;
-use super::reasons::{self, UNHEALTHY};
 use super::report::Bootstrap;
 use super::{Draft, Facts, Level, Order, blocks, boots, state, sync};
 use crate::model::failure::code_of;
 use crate::model::hostlist;
 use crate::model::node::{Base, SlurmNode};
+use crate::plan::reasons::{self, UNHEALTHY};
 
 /// A node that is drained and off leaves that by a power-down; where so many have no effect, `resume` ends it.
 const POWER_DOWNS: u32 = 3;
@@ -21,6 +21,9 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
         let (state, reason) = (&facts.node.state, facts.node.reason.as_deref());
         if state::is_down(state) && reasons::is_silent(reason) {
             draft.report.not_responding.push(facts.name.to_owned());
+        }
+        if facts.is_static && is_kept(facts.node) && draft.seen(facts.name, KEPT_DRAINED) == 1 {
+            kept.push(facts.name);
         }
         if facts.is_static || draft.is_handled(facts.name) || is_exempt(draft, &facts) {
             continue;
@@ -37,6 +40,11 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
         let nodes = hostlist::compress_sorted(&kept);
         draft.note(Level::Info, format!("powered down and drained by a person, left so: {nodes}"));
     }
+}
+
+/// Off, and drained by a person, who knows why: by a stop of the fleet, or since it is off.
+pub(super) fn is_kept(node: &SlurmNode) -> bool {
+    state::is_off(&node.state) && node.state.has("DRAIN") && reasons::is_a_persons(node.reason.as_deref())
 }
 
 /// Rebooting, coming up for a job, on their way off, being launched right now, or reserved until their Capacity Block is active.

@@ -6,6 +6,7 @@ mod acting;
 mod slurm;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::test_support::LOOP;
 use super::{Decision, Member, Memory, Policy, Snapshot};
@@ -201,7 +202,7 @@ impl Cluster {
             partitions: self.partitions.iter().map(partition).collect(),
             reservations: Some(self.reservations.clone()),
             instances: shown.clone().map(|(id, machine)| (id.clone(), machine.instance.clone())).collect(),
-            mapping: self.mapping.clone(),
+            mapping: Arc::new(self.mapping.clone()),
             rebuilt: self.rebuilt,
             strangers: BTreeSet::new(),
             launches: self.live.keys().chain(self.records.keys()).cloned().collect(),

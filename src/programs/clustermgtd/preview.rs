@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::doors;
 use super::policy::HIDDEN;
 use super::shared::Shared;
-use super::snapshot::{self, Eyes, Incomplete, Kept, Seen};
+use super::snapshot::{self, Eyes, Incomplete, Seen};
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::error::chain;
@@ -18,7 +18,7 @@ use crate::programs::args::Environment;
 use crate::programs::startup::Limits;
 use crate::slurm::conf;
 use crate::store::daemon_memory;
-use crate::store::door::Store;
+use crate::store::door::{Kept, Store};
 use crate::store::fleet_status::FleetStatusStore;
 
 /// A person waits.

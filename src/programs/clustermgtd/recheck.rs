@@ -58,13 +58,12 @@ fn concerned(actions: &[Action]) -> BTreeSet<&str> {
 }
 
 async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BTreeMap<String, SlurmNode>, String> {
-    let limit = scene.context.settings.clustermgtd.show_timeout;
-    let until = scene.context.limits.end.min(Instant::now() + limit);
+    let until = scene.context.limits.end.min(Instant::now() + scene.context.settings.clustermgtd.show_timeout);
     let shown = if all {
-        scene.context.slurm.show_all_nodes_within(limit, until).await
+        scene.context.slurm.show_all_nodes(until).await
     } else {
         let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
-        scene.context.slurm.show_nodes_within(&nodes, limit, until).await
+        scene.context.slurm.show_nodes(&nodes, until).await
     };
     match shown {
         Ok(shown) => Ok(shown.into_iter().map(|node| (node.name.clone(), node)).collect()),

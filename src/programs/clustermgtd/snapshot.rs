@@ -24,6 +24,7 @@ use crate::programs::context::Context;
 use crate::programs::telling::OLDEST;
 use crate::slurm::conf::SlurmConf;
 use crate::slurm::scontrol::Error as SlurmError;
+use crate::store::door::Kept;
 use crate::store::error::StoreError;
 use crate::store::failures::{BootFailures, Noted};
 
@@ -52,15 +53,6 @@ impl From<SlurmError> for Incomplete {
     fn from(error: SlurmError) -> Self {
         Self(chain(&error))
     }
-}
-
-/// The mapping and the launch records at one moment.
-pub(super) struct Kept {
-    pub(super) mapping: Mapping,
-    /// Launch ids whose run is at work.
-    pub(super) live: BTreeSet<String>,
-    /// Launch ids that a record, whoever's it is, answers for.
-    pub(super) recorded: BTreeSet<String>,
 }
 
 /// What looking takes besides the doors.
@@ -103,13 +95,9 @@ impl Eyes<'_> {
         rebuilt: bool,
     ) -> Result<Seen, Incomplete> {
         let (context, settings) = (self.context, &self.context.settings);
-        let limit = settings.clustermgtd.show_timeout;
-        let until = context.limits.end.min(Instant::now() + limit);
-        let (nodes, partitions, hides_off_nodes) = tokio::join!(
-            context.slurm.show_all_nodes_within(limit, until),
-            context.slurm.show_partitions(until),
-            self.hides_off_nodes()
-        );
+        let until = context.limits.end.min(Instant::now() + settings.clustermgtd.show_timeout);
+        let (nodes, partitions, hides_off_nodes) =
+            tokio::join!(context.slurm.show_all_nodes(until), context.slurm.show_partitions(until), self.hides_off_nodes());
         let (nodes, partitions) = (members(settings, nodes?)?, partitions?);
         self.shared.step();
         let unseen = unseen(&kept.mapping, &nodes, &instances);
@@ -245,14 +233,7 @@ fn plain(mut instance: Instance) -> Instance {
 
 /// Mapping and records in one step, without a change.
 pub(super) fn kept(context: &Context) -> Result<Kept, Incomplete> {
-    let mut kept = None;
-    context.store.change(context.lock_wait(), clock::now(), |draft| {
-        let mapping = std::mem::replace(&mut draft.mapping, Mapping::new(""));
-        let (live, recorded) = (std::mem::take(&mut draft.live), std::mem::take(&mut draft.recorded));
-        kept = Some(Kept { mapping, live, recorded });
-        None::<()>
-    })?;
-    kept.ok_or_else(|| Incomplete("the mapping was not read".to_owned()))
+    Ok(context.store.see(context.lock_wait(), clock::now())?)
 }
 
 /// The nodes with their place in the configuration.

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::config::settings::Settings;
 use crate::error::chain;
 use crate::imds::{self, Metadata, SpotNotice};
+use crate::plan::reasons::{REBALANCE, SPOT};
 use crate::programs::slow::{Slow, block_on};
 use crate::slurm::scontrol::{Applied, Error};
 use crate::slurm::update::{self, Call};
@@ -195,7 +196,7 @@ impl Spot {
             self.rebalance_drained = if drains { Step::Open } else { Step::Done };
         }
         if self.rebalance_drained == Step::Open {
-            let reason = format!("EC2 rebalance recommendation of {notice}");
+            let reason = format!("{REBALANCE} of {notice}");
             let call = |node: &[String]| update::drain_args(node, &reason, 1);
             self.rebalance_drained = self.tell(settings, call, "drained: its jobs go on, nothing new starts here").await;
         }
@@ -246,7 +247,7 @@ impl Spot {
 
 /// For Slurm and everybody who looks at the node.
 fn reason(notice: &SpotNotice) -> String {
-    format!("EC2 spot notice: {} at {}", notice.action, notice.time)
+    format!("{SPOT}: {} at {}", notice.action, notice.time)
 }
 
 /// `left` until the instance goes, if that is known.
@@ -271,6 +272,7 @@ fn outcome(applied: Option<Applied>, is_sure: bool) -> (Step, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::reasons::is_a_persons;
 
     #[test]
     fn only_a_no_to_a_sure_name_is_final() {
@@ -282,6 +284,13 @@ mod tests {
         assert_eq!(outcome(Some(unknown), true).0, Step::Open, "a scontrol on NFS may come back");
         assert_eq!(outcome(None, true).0, Step::Open);
         assert_eq!(outcome(Some(Applied::default()), true).0, Step::Done);
+    }
+
+    #[test]
+    fn a_reason_says_what_ec2_said_and_is_nobody_elses() {
+        let notice = SpotNotice { action: "terminate".to_owned(), time: "2026-11-29T12:02:00Z".to_owned() };
+        assert_eq!(reason(&notice), "EC2 spot notice: terminate at 2026-11-29T12:02:00Z");
+        assert!(!is_a_persons(Some(&reason(&notice))));
     }
 
     #[test]

@@ -38,9 +38,10 @@ pub(super) struct Look {
 
 /// The nodes and partitions of ours as of now.
 pub(super) async fn look(settings: &Settings, slurm: &Scontrol, end: Instant) -> Result<Look, String> {
-    let until = end.min(Instant::now() + LOOK_LIMIT);
-    let limit = settings.clustermgtd.show_timeout;
-    let nodes = slurm.show_all_nodes_within(limit, until).await.map_err(|error| chain(&error))?;
+    let now = Instant::now();
+    // Half of the time that is left at most: where slurmctld does not answer, instances go all the same.
+    let until = now + LOOK_LIMIT.min(end.saturating_duration_since(now) / 2);
+    let nodes = slurm.show_all_nodes(until).await.map_err(|error| chain(&error))?;
     let partitions = slurm.show_partitions(until).await.map_err(|error| chain(&error))?;
     let is_ours = |node: &SlurmNode| settings.group_of(&node.name).is_some();
     let named = &settings.clustermgtd.partitions;
@@ -111,20 +112,36 @@ impl<'a> Crew<'a> {
             // All of them before the first: one node's update requeues a job that waits for others too (docs/slurm-notes.md).
             let nodes: Vec<String> = orders.down.iter().chain(&orders.force).cloned().collect();
             self.context.apply(update::dummy_address_args(&nodes, &version, per_call)).await;
-            let calls = update::power_down_force_args(&orders.force, reason, &version, per_call);
-            self.tell(calls, What::Force).await;
+            let groups = orders.by_reason(&orders.force).into_iter();
+            let calls =
+                groups.flat_map(|(own, nodes)| update::power_down_force_at_once_args(&nodes, own.unwrap_or(reason), per_call));
+            self.tell(calls.collect(), What::Force).await;
         }
-        let mut down = self.tell(update::down_args(&orders.down, reason, None, per_call), What::Down).await;
-        down.extend(orders.power_down.iter().cloned());
-        self.tell(update::power_down_args(&down, None, per_call), What::PowerDown).await;
+        let groups = orders.by_reason(&orders.down).into_iter();
+        let calls = groups.flat_map(|(own, nodes)| update::down_args(&nodes, own.unwrap_or(reason), None, per_call));
+        let down = self.tell(calls.collect(), What::Down).await;
+        // With the Reason that they have got.
+        let mut calls = update::power_down_args(&down, None, per_call);
+        for (own, nodes) in orders.by_reason(&orders.power_down) {
+            calls.extend(update::power_down_args(&nodes, own, per_call));
+        }
+        self.tell(calls, What::PowerDown).await;
     }
 
-    /// The orders that make nodes fit again: after their instances were condemned.
+    /// The orders that make nodes fit again, or drain them as they were: after their instances were condemned.
     pub(super) async fn bring_back(&mut self, orders: &Orders) {
         let per_call = self.context.settings.slurm.nodes_per_call;
+        let groups = orders.by_reason(&orders.drain).into_iter();
+        let calls = groups.filter_map(|(said, nodes)| Some(update::drain_args(&nodes, said?, per_call))).flatten();
+        let drained = self.tell(calls.collect(), What::Drain).await;
+        if !drained.is_empty() {
+            let nodes = hostlist::compress_sorted(&drained);
+            tracing::info!(nodes, "drained again, with the reason that a person gave before the fleet was stopped");
+        }
         self.tell(update::resume_args(&orders.resume, per_call), What::Resume).await;
-        let resumed: Vec<String> = orders.resume.iter().chain(&orders.reset).cloned().collect();
-        self.tell(update::own_address_args(&resumed, per_call), What::Reset).await;
+        // Of a node that is not drained yet this would take the Reason away (docs/slurm-notes.md).
+        let own: Vec<String> = orders.resume.iter().chain(&orders.reset).chain(&drained).cloned().collect();
+        self.tell(update::own_address_args(&own, per_call), What::Reset).await;
     }
 
     /// Tells Slurm, and remembers what came of it; the nodes that were told.

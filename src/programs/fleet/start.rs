@@ -14,12 +14,12 @@ use crate::error::chain;
 use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::node::SlurmNode;
-use crate::plan::fleet_status::{Orders, Seen, for_start, is_inactive};
+use crate::plan::fleet_status::{Orders, Seen, for_start, is_inactive, is_left_by_a_stop};
+use crate::plan::reasons;
 use crate::slurm::partitions::PartitionChange;
 use crate::store::failures::BootFailures;
 
-/// The package's word for it (aws-facts B.16).
-const REASON: &str = "inactive partition";
+const REASON: &str = reasons::INACTIVE;
 
 /// How long nodes are worked at: a power-down takes two scans of slurmctld until it can be ended by a resume.
 const NODES_LIMIT: Duration = Duration::from_secs(45);
@@ -72,9 +72,11 @@ fn tell_of_others(orders: &Orders) {
 /// One look and its orders, given; the orders as they were before those that were given a moment ago were held back.
 async fn round(crew: &mut Crew<'_>) -> Result<(Look, Orders), String> {
     let seen = crew.look().await?;
-    let inactive: Vec<&SlurmNode> = seen.nodes.iter().filter(|node| is_inactive(node, &seen.partitions)).collect();
-    let backed = backed(crew, &inactive).await?;
-    let nodes = inactive.iter().map(|node| Seen { node, is_backed: backed.contains(node.name.as_str()) });
+    // A slurmctld that was restarted has forgotten which partitions a stop had set inactive; it keeps the nodes' Reasons.
+    let is_concerned = |node: &&SlurmNode| is_inactive(node, &seen.partitions) || is_left_by_a_stop(node);
+    let concerned: Vec<&SlurmNode> = seen.nodes.iter().filter(is_concerned).collect();
+    let backed = backed(crew, &concerned).await?;
+    let nodes = concerned.iter().map(|node| Seen { node, is_backed: backed.contains(node.name.as_str()) });
     let all = for_start(nodes);
     let mut orders = all.clone();
     crew.hold_back(&mut orders);

@@ -14,11 +14,11 @@ use crate::model::hostlist;
 use crate::model::instance::Instance;
 use crate::model::node::SlurmNode;
 use crate::plan::fleet_status::{Orders, for_stop};
+use crate::plan::reasons;
 use crate::programs::telling;
 use crate::slurm::partitions::PartitionChange;
 
-/// The package's word for it (aws-facts B.16).
-const REASON: &str = "stopping cluster";
+const REASON: &str = reasons::STOPPING;
 
 /// Instances are known by their tags, nodes by the configuration alone.
 const NOBODY_TOLD: &str = "the fleet is not stopped: its instances are terminated, but no node was told, for the configuration has no \

@@ -28,7 +28,7 @@ use self::codec::Content;
 use self::items::{Act, Expect, Item, Items, Remote, Write};
 use self::worker::Worker;
 use super::atomic::random_hex;
-use super::door::{Draft, Look, Peek};
+use super::door::{Draft, Kept, Look, Peek};
 use super::error::StoreError;
 use super::file;
 use super::launch_record::LiveRecord;
@@ -188,13 +188,25 @@ impl TableStore {
         let limit = Instant::now() + wait.max(self.least_wait);
         let content = self.content(&self.fetch(limit)?)?;
         let records = self.records(&content.launches, now, until, limit)?;
-        Ok(Look { mapping: content.mapping, existed: content.existed, records })
+        Ok(Look { mapping: Arc::new(content.mapping), existed: content.existed, records })
     }
 
     pub(crate) fn peek(&self) -> Result<Peek, StoreError> {
         let content = self.content(&self.fetch(Instant::now() + READ_WAIT)?)?;
         let recorded = records::recorded(&content.launches);
-        Ok(Peek { mapping: content.mapping, existed: content.existed, recorded })
+        Ok(Peek { mapping: Arc::new(content.mapping), existed: content.existed, recorded })
+    }
+
+    /// See [`Store::see`](super::door::Store::see).
+    pub(crate) fn see(&self, wait: Duration, now: Timestamp) -> Result<Kept, StoreError> {
+        let mut seen = None;
+        self.run(wait, now, true, |draft| {
+            let mapping = std::mem::replace(&mut draft.mapping, Mapping::new(""));
+            let (live, recorded) = (std::mem::take(&mut draft.live), std::mem::take(&mut draft.recorded));
+            seen = Some(Kept { mapping: Arc::new(mapping), live, recorded });
+            None::<()>
+        })?;
+        seen.ok_or_else(|| self.contended(wait))
     }
 
     /// Everything, with the header of each launch that holds a claim: records are there before claims but are read before them, so a

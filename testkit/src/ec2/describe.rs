@@ -1,4 +1,4 @@
-//! DescribeInstances: filters, pages, and what is not visible yet. Filters and pages are `status.rs`'s and `blocks.rs`'s too.
+//! DescribeInstances: filters, pages, and what is not visible yet. Filters and pages are also those of `status.rs`, `tags.rs` and `blocks.rs`.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::xml::{ApiError, element};
 
 /// A filter: any of the values, wildcards allowed.
 pub(super) struct Filter {
-    name: String,
-    values: Vec<String>,
+    pub(super) name: String,
+    pub(super) values: Vec<String>,
 }
 
 impl World {

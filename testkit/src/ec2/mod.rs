@@ -1,8 +1,8 @@
 //! The fault-injecting EC2 endpoint. Start with the example at the top of the crate.
 //!
 //! `http` takes requests, `serve` takes a request from arrival to answer, `state` holds the world and sends each
-//! action to `launch`, `fleet`, `describe`, `status`, `blocks`, `terminate` or `catalogue`; `rules` and `faults` say what goes
-//! wrong, `control` is the way in for other processes.
+//! action to `launch`, `fleet`, `describe`, `status`, `tags`, `blocks`, `terminate` or `catalogue`; `rules` and `faults` say what
+//! goes wrong, `control` is the way in for other processes.
 
 mod behaviour;
 mod blocks;
@@ -23,6 +23,9 @@ mod state;
 mod status;
 #[cfg(test)]
 mod status_tests;
+mod tags;
+#[cfg(test)]
+mod tags_tests;
 mod terminate;
 #[cfg(test)]
 mod tests;

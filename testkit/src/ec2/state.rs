@@ -1,6 +1,6 @@
 //! Everything the endpoint remembers: instances, requests, tokens, gates. One value behind one lock.
 //!
-//! Actions (`launch.rs`, `fleet.rs`, `describe.rs`, `terminate.rs`, `catalogue.rs`) are methods on [`World`]; they
+//! Actions (`launch.rs`, `fleet.rs`, `describe.rs`, `tags.rs`, `terminate.rs`, `catalogue.rs`) are methods on [`World`]; they
 //! are quick and never wait. Waiting is `serve.rs`.
 
 use serde::{Deserialize, Serialize};
@@ -172,6 +172,7 @@ impl World {
             "TerminateInstances" => self.terminate_instances(params).map(Done::from),
             "RebootInstances" => self.reboot_instances(params).map(Done::from),
             "GetConsoleOutput" => self.get_console_output(params).map(Done::from),
+            "DescribeTags" => self.describe_tags(params).map(Done::from),
             "CreateTags" => self.create_tags(params).map(Done::from),
             "DescribeLaunchTemplates" => self.describe_launch_templates(params).map(Done::from),
             "DescribeLaunchTemplateVersions" => self.describe_launch_template_versions(params).map(Done::from),

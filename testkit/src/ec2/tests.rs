@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 const SIGNED: &str = "AWS4-HMAC-SHA256 Credential=AKIDTEST/20261129/eu-west-1/ec2/aws4_request, \
                       SignedHeaders=host, Signature=00";
 

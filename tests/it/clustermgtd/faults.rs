@@ -5,12 +5,16 @@ use std::fs;
 
 use slurm_ec2_testkit::ec2::{Behaviour, InstanceChange, Rule, Seed, State};
 
-use super::world::{Daemon, STATIC, node, nodes_of, site, site_with};
+use super::world::{Daemon, GROUP, PATIENCE, STATIC, STEP_BY_STEP, node, nodes_of, site, site_with};
 use crate::site::Site;
 
 /// Work for the daemon: a node whose instance is gone, and an old instance without a node.
 fn trouble(behaviour: Behaviour) -> Site {
-    let site = site(behaviour);
+    trouble_with(behaviour, GROUP)
+}
+
+fn trouble_with(behaviour: Behaviour, groups: &str) -> Site {
+    let site = site_with(behaviour, groups);
     assert_eq!(site.run("slurm_resume", &["c5-[1-2]"]).code, Some(0));
     site.scontrol("nodes", &nodes_of(&site, "IDLE+CLOUD"));
     site.ec2.change(&site.running()[0].1, InstanceChange { state: Some(State::Terminated), ..InstanceChange::default() });
@@ -86,7 +90,7 @@ fn a_slow_ec2_keeps_neither_the_heartbeat_nor_the_end() {
     let site = trouble(Behaviour::default());
     site.ec2.add_rules([Rule::on("DescribeInstances").hold("slow")]);
     let mut daemon = Daemon::start(&site);
-    assert!(site.ec2.wait_held("slow", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("slow", PATIENCE));
     for _ in 0..2 {
         let beat = heartbeat(&site);
         daemon.wait(|_| heartbeat(&site) != beat);
@@ -114,28 +118,29 @@ fn m09_an_instance_that_ec2_hides_for_a_while_keeps_its_node() {
 /// B88. Compare and set: what is not as it was seen is left to the next pass.
 #[test]
 fn a_node_that_changes_after_the_look_is_left_alone() {
-    let site = trouble(Behaviour::default());
+    let site = trouble_with(Behaviour::default(), STEP_BY_STEP);
     let whole = fs::read_to_string(site.path("bin/scontrol.nodes")).unwrap();
     // The last question before the actions.
     site.ec2.add_rules([Rule::on("DescribeInstanceStatus").nth(1).hold("look")]);
     let before = site.updates().len();
     let mut daemon = Daemon::start(&site);
-    assert!(site.ec2.wait_held("look", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("look", PATIENCE));
     site.scontrol("nodes", &whole.replacen("State=IDLE+CLOUD", "State=MIXED+CLOUD", 1));
     site.ec2.release("look");
-    daemon.passes(1);
+    daemon.step();
     assert_eq!((site.updates().len(), site.running().len()), (before, 2), "{}", daemon.log());
     assert!(daemon.log().contains("its state in Slurm has changed"), "{}", daemon.log());
-    daemon.wait(|daemon| daemon.node("c5-1").0.ends_with("POWERED_DOWN"));
+    daemon.step();
+    assert!(daemon.node("c5-1").0.ends_with("POWERED_DOWN"), "{}", daemon.log());
 }
 
 /// The same for the mapping: another program has freed the node meanwhile and launched for it.
 #[test]
 fn a_node_whose_mapping_changes_after_the_look_is_left_alone() {
-    let site = trouble(Behaviour::default());
+    let site = trouble_with(Behaviour::default(), STEP_BY_STEP);
     site.ec2.add_rules([Rule::on("DescribeInstanceStatus").nth(1).hold("look")]);
     let mut daemon = Daemon::start(&site);
-    assert!(site.ec2.wait_held("look", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("look", PATIENCE));
     fs::remove_file(site.path("bin/scontrol.live")).unwrap();
     let shown = fs::read_to_string(site.path("bin/scontrol.nodes")).unwrap();
     assert_eq!(site.run("slurm_suspend", &["c5-1"]).code, Some(0));
@@ -143,7 +148,7 @@ fn a_node_whose_mapping_changes_after_the_look_is_left_alone() {
     let (mapped, updates) = (site.running(), site.updates().len());
     site.scontrol("nodes", &shown);
     site.ec2.release("look");
-    daemon.passes(1);
+    daemon.step();
     assert_eq!((site.running(), site.updates().len()), (mapped, updates), "{}", daemon.log());
     assert!(daemon.log().contains("its mapping entry has changed"), "{}", daemon.log());
 }
@@ -154,7 +159,7 @@ fn a_launch_that_takes_long_holds_no_pass_up() {
     let site = site_with(Behaviour::with_rules(vec![Rule::on("RunInstances").hold("launch")]), STATIC);
     site.scontrol("nodes", &["c5-1", "c5-2"].map(|name| node(name, "IDLE+CLOUD+POWERED_DOWN", None)).concat());
     let mut daemon = Daemon::start(&site);
-    assert!(site.ec2.wait_held("launch", std::time::Duration::from_secs(30)));
+    assert!(site.ec2.wait_held("launch", PATIENCE));
     daemon.passes(3);
     assert_eq!(site.ec2.count("RunInstances"), 1, "one launch, however many passes: {}", daemon.log());
     site.ec2.release("launch");
@@ -165,12 +170,12 @@ fn a_launch_that_takes_long_holds_no_pass_up() {
 /// An instance that nobody may terminate is an error now and then, not in every pass.
 #[test]
 fn a_protected_instance_is_one_error_in_many_passes() {
-    let site = trouble(Behaviour::default());
+    let site = trouble_with(Behaviour::default(), STEP_BY_STEP);
     let orphan = site.ec2.live_instances().into_iter().find(|it| !it.tags.contains_key("slurm-ec2:launch")).unwrap();
     site.ec2.change(&orphan.id, InstanceChange { protected: Some(true), ..InstanceChange::default() });
     let mut daemon = Daemon::start(&site);
-    daemon.wait(|daemon| daemon.log().contains("termination protection is on"));
-    daemon.passes(4);
+    // An orphan by the second look, and tried again in the tenth pass after that.
+    (0..8).for_each(|_| daemon.step());
     assert_eq!(daemon.log().matches("termination protection is on").count(), 1, "{}", daemon.log());
     assert_eq!(site.condemned().len(), 1);
 }
@@ -198,6 +203,10 @@ fn m19_one_bad_node_keeps_no_other() {
 #[test]
 fn m27_m23_thousands_of_nodes_are_a_few_calls_and_lines() {
     let site = site(Behaviour { full_size: false, ..Behaviour::default() });
+    // The endpoint of the tests is no fast one.
+    let config = fs::read_to_string(site.path("slurm-ec2.toml")).unwrap();
+    let patient = "[aws]\nattempt_timeout = \"4m\"\noperation_timeout = \"4m\"\n";
+    site.write("slurm-ec2.toml", &config.replace("[aws]\n", patient));
     assert_eq!(site.run("slurm_resume", &["c5-[1-5000]"]).code, Some(0));
     site.scontrol("nodes", &nodes_of(&site, "IDLE+CLOUD"));
     let running = site.running();

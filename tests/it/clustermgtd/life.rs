@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use slurm_ec2_testkit::ec2::{Behaviour, Rule};
 
-use super::world::{Daemon, GROUP, STATIC, node, nodes_of, site, site_with};
+use super::world::{Daemon, GROUP, PATIENCE, STATIC, STEP_BY_STEP, node, nodes_of, site, site_with};
 use crate::site::{Site, finished};
 
 const OFF: &str = "IDLE+CLOUD+POWERED_DOWN";
@@ -66,7 +65,6 @@ fn the_configuration_is_read_again() {
     // A daemon that looks once an hour reads it at once when it is told to.
     site.write("slurm-ec2.toml", &config.replace("\"1s\"", "\"1h\""));
     daemon.wait(|daemon| daemon.log().matches("configuration read again").count() == 2);
-    daemon.passes(1);
     site.write("slurm-ec2.toml", &config);
     daemon.signal(Signal::SIGHUP);
     daemon.wait(|daemon| daemon.log().matches("configuration read again").count() == 3);
@@ -94,7 +92,7 @@ fn a_broken_configuration_is_told_and_ends_it() {
 fn systemd_hears_that_it_is_ready_works_and_ends() {
     let site = idle(GROUP);
     let socket = UnixDatagram::bind(site.path("notify")).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = site.command("clustermgtd", &[]);
     command.env("NOTIFY_SOCKET", site.path("notify")).env("WATCHDOG_USEC", "200000");
     let mut child = command.spawn().unwrap();
@@ -125,7 +123,7 @@ fn a_renamed_log_goes_on_under_its_name() {
 /// B105. An orphan is one by the second look, also when the daemon was killed in between.
 #[test]
 fn what_it_remembers_survives_a_kill() {
-    let site = idle(GROUP);
+    let site = idle(STEP_BY_STEP);
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0));
     let mut mapping = site.mapping();
     mapping["nodes"] = serde_json::json!({});
@@ -135,13 +133,13 @@ fn what_it_remembers_survives_a_kill() {
         .change(&id, slurm_ec2_testkit::ec2::InstanceChange { launch_time_ms: Some(1_700_000_000_000), ..Default::default() });
     site.scontrol("nodes", &node("c5-1", OFF, None));
     let mut daemon = Daemon::start(&site);
-    daemon.passes(1);
+    daemon.step();
     assert_eq!(site.live().len(), 1, "{}", daemon.log());
     daemon.kill();
     let remembered = fs::read_to_string(site.path("state/clustermgtd.json")).unwrap();
     assert!(remembered.contains(&id), "{remembered}");
     let mut daemon = Daemon::start(&site);
-    daemon.passes(1);
+    daemon.step();
     assert!(site.live().is_empty(), "{}", daemon.log());
 }
 
@@ -153,7 +151,7 @@ fn killed_while_it_launches() {
         let site = site_with(Behaviour::with_rules(vec![rule]), STATIC);
         site.scontrol("nodes", &["c5-1", "c5-2"].map(|name| node(name, OFF, None)).concat());
         let daemon = Daemon::start(&site);
-        assert!(site.ec2.wait_held("stop", Duration::from_secs(30)), "{}", daemon.log());
+        assert!(site.ec2.wait_held("stop", PATIENCE), "{}", daemon.log());
         daemon.kill();
         site.ec2.release_all();
         let mut daemon = Daemon::start(&site);
@@ -176,7 +174,7 @@ fn killed_while_it_terminates() {
         site.scontrol("nodes", &nodes_of(&site, "IDLE+CLOUD").replacen("State=IDLE+CLOUD", "State=DOWN+CLOUD+NOT_RESPONDING", 1));
         site.ec2.add_rules([rule]);
         let daemon = Daemon::start(&site);
-        assert!(site.ec2.wait_held("stop", Duration::from_secs(30)), "{}", daemon.log());
+        assert!(site.ec2.wait_held("stop", PATIENCE), "{}", daemon.log());
         daemon.kill();
         site.ec2.release_all();
         let mut daemon = Daemon::start(&site);

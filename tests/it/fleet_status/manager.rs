@@ -41,7 +41,7 @@ fn z04_a_status_that_is_no_request_fails_with_the_allowed_words() {
 
 #[test]
 fn what_was_not_done_is_1() {
-    let fleet = Fleet::with(Behaviour::default(), "[fleet]\ntimeout = \"2s\"\n");
+    let fleet = Fleet::with(Behaviour::default(), "[fleet]\ntimeout = \"8s\"\n");
     fleet.up(&[("c5-1", "IDLE+CLOUD")]);
     fleet.site.scontrol("fail.update", "1\nslurm_update error: Invalid user id\n");
     let ran = manager(&fleet, "-cf", r#"{"status": "STOP_REQUESTED"}"#);

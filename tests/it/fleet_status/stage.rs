@@ -12,7 +12,7 @@ use slurm_ec2_testkit::ec2::Behaviour;
 use crate::site::{GROUP, Ran, Site, finished};
 
 /// What a test waits for must come; this is only the end of a test that fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub const OFF: &str = "IDLE+CLOUD+POWERED_DOWN";
 pub const BOOTING: &str = "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP";
@@ -66,6 +66,26 @@ impl Fleet {
         };
         let records = text.split("\n\n").filter(|record| !record.trim().is_empty());
         records.map(|record| (field(record, "NodeName="), field(record, "State="), field(record, "NodeAddr="))).collect()
+    }
+
+    /// A person drains the node.
+    pub fn drain(&self, node: &str, reason: &str) {
+        let ran = self.scontrol(&["update", &format!("nodename={node}"), "state=drain", &format!("reason={reason}")]);
+        assert!(ran.status.success());
+    }
+
+    /// A person does something with scontrol.
+    pub fn scontrol(&self, args: &[&str]) -> std::process::Output {
+        std::process::Command::new(self.site.path("bin/scontrol")).args(args).output().unwrap()
+    }
+
+    /// The node's state, and its reason without the stamp.
+    pub fn state_and_reason(&self, node: &str) -> (String, Option<String>) {
+        let text = fs::read_to_string(self.site.path("bin/scontrol.nodes")).unwrap();
+        let record = text.split("\n\n").find(|record| record.trim_start().starts_with(&format!("NodeName={node} "))).unwrap();
+        let line = |key: &str| record.lines().find_map(|line| line.trim().strip_prefix(key));
+        let reason = line("Reason=").map(|reason| reason.split(" [").next().unwrap().to_owned());
+        (line("State=").unwrap().trim().to_owned(), reason)
     }
 
     pub fn partition(&self) -> String {

@@ -140,7 +140,7 @@ fn m28_a_node_is_spared_where_slurm_may_not_suspend_it_or_nobody_knows() {
             let start = world.ago(300).secs();
             world.slurm(NODE).slurmd_start_time = Some(start);
         }),
-        ("launched a moment ago", |world| world.snapshot.mapping.nodes.get_mut(NODE).unwrap().launched = Some(world.ago(300))),
+        ("launched a moment ago", |world| world.mapping_mut().nodes.get_mut(NODE).unwrap().launched = Some(world.ago(300))),
         ("Slurm does not tell", |world| (world.slurm(NODE).last_busy, world.slurm(NODE).slurmd_start_time) = (None, None)),
         ("reserved", |world| world.slurm(NODE).reservation = Some("maint".to_owned())),
         ("a job is planned", |world| {

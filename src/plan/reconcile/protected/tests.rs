@@ -48,7 +48,7 @@ fn a_launch_counts_once() {
     world.node(NODE, BOOTING).back(NODE, "i-1", InstanceState::Terminated, 100);
     assert_eq!(count_in_a_pass(&mut world), 1);
     assert_eq!(count_in_a_pass(&mut world), 1, "seen again");
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     assert_eq!(count_in_a_pass(&mut world), 1, "its entry is gone, Slurm still names the instance");
     world.slurm(NODE).instance_id = None;
     world.snapshot.instances.clear();
@@ -121,7 +121,7 @@ fn failures_that_programs_noted_count_once_and_not_beside_ours() {
     world.node(NODE, BOOTING).back(NODE, "i-1", InstanceState::Terminated, 100);
     assert_eq!(count_in_a_pass(&mut world), 3);
     world.node(NODE, "IDLE+CLOUD+POWERING_DOWN").reason("q1-dy-c6-1", "(Code:InsufficientInstanceCapacity)no room");
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     let now = world.snapshot.now;
     world.snapshot.boot_failures = vec![(NODE.to_owned(), now), ("q1-dy-c6-1".to_owned(), now)];
     world.pass();
@@ -203,7 +203,7 @@ fn a_busy_queue_waits_and_shields_no_other() {
         |decision: &crate::plan::reconcile::Decision| notes(decision).iter().filter(|text| text.contains("queue q1")).count();
     assert_eq!(waits(&decision), 1);
     world.memory = decision.memory;
-    world.node(NODE, OFF).snapshot.mapping.nodes.remove(NODE);
+    world.node(NODE, OFF).mapping_mut().nodes.remove(NODE);
     world.partition("q2", PartitionState::Inactive).snapshot.fleet = FleetStatus::Protected;
     let decision = world.pass();
     assert_eq!((lines(&decision.actions), waits(&decision)), (vec![], 0), "said once");

@@ -59,11 +59,11 @@ fn obey(world: &mut World, decision: &Decision) {
             What::Terminate { instance, node } => {
                 world.snapshot.instances.remove(instance);
                 node.iter().for_each(|node| {
-                    world.snapshot.mapping.nodes.remove(node);
+                    world.mapping_mut().nodes.remove(node);
                 });
             }
             What::Forget { node } => {
-                world.snapshot.mapping.nodes.remove(node);
+                world.mapping_mut().nodes.remove(node);
             }
             What::Launch { node } => {
                 world.live_launch("launch-new", &[node]);
@@ -146,7 +146,7 @@ fn settings_and_silence_spare_a_node_with_an_instance() {
         assert_eq!(world.pass_lines().is_empty(), spared, "{state}");
         // Without an instance there is nothing to be looked into.
         world.snapshot.instances.clear();
-        world.snapshot.mapping.nodes.clear();
+        world.mapping_mut().nodes.clear();
         world.slurm(NODE).instance_id = None;
         world.slurm(NODE).addr = NODE.to_owned();
         world.memory = Memory::default();
@@ -240,7 +240,7 @@ fn a_node_that_is_off_is_set_down_while_its_group_rests() {
     world.state(NODE, OFF).slurm(NODE).instance_id = None;
     world.slurm(NODE).addr = NODE.to_owned();
     world.snapshot.instances.clear();
-    world.snapshot.mapping.nodes.clear();
+    world.mapping_mut().nodes.clear();
     let disabled = "(Code:InsufficientInstanceCapacity)Temporarily disabling node due to insufficient capacity";
     let decision = pass(&mut world);
     assert_eq!(lines(&decision.actions), [format!("down {NODE} reason {disabled:?}"), reset()]);
@@ -255,4 +255,21 @@ fn a_node_that_is_off_is_set_down_while_its_group_rests() {
     world.node(NODE, "DOWN+CLOUD").back(NODE, "i-1", InstanceState::Running, LONG);
     assert_eq!(lines(&pass(&mut world).actions), [down(), terminate(), reset()]);
     assert_eq!(lines(&pass(&mut world).actions), [""; 0]);
+}
+
+/// B127. By a stop of the fleet, or since it is off.
+#[test]
+fn what_a_person_drained_comes_up_when_they_resume_it() {
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+DRAIN+POWERED_DOWN").reason(NODE, "bad disk, ticket 4711");
+    let decision = pass(&mut world);
+    assert_eq!(lines(&decision.actions), [""; 0]);
+    assert_eq!(notes(&decision), ["powered down and drained by a person, left so: q1-st-c1-1"]);
+    for _ in 0..5 {
+        let decision = pass(&mut world);
+        assert!(decision.actions.is_empty() && decision.notes.is_empty());
+    }
+    // `state=resume` takes the reason away, too.
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING").slurm(NODE).reason = None;
+    assert_eq!(lines(&pass(&mut world).actions), replaced(None));
 }

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::super::facts::Backing;
 use super::super::report::Bootstrap;
-use super::super::{Draft, Facts, reasons, state};
+use super::super::{Draft, Facts, state, unhealthy};
 use super::ANSWER;
 use crate::model::failure::code_of;
 use crate::model::instance::Instance;
+use crate::plan::reasons;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -15,6 +16,8 @@ pub(super) enum Verdict {
     Leave,
     /// In service.
     Up,
+    /// Off and drained by a person: it comes up when they resume it.
+    Kept,
     /// It comes up, and nobody touches it meanwhile.
     Wait,
     /// It comes up, and nobody remembers: the memory was lost.
@@ -112,6 +115,7 @@ fn backed(draft: &Draft<'_>, facts: &Facts<'_>, has_job: bool) -> Verdict {
         Backing::Missing if comes_up || facts.node.state.is_down() => Verdict::Wait,
         Backing::Missing => Verdict::Leave,
         Backing::Nothing if has_job => Verdict::Leave,
+        Backing::Nothing if unhealthy::is_kept(facts.node) => Verdict::Kept,
         Backing::Nothing => without_instance(draft, facts),
         Backing::Ended(_) => Verdict::Replace(Cause::Gone),
         Backing::Instance(instance) => with_instance(draft, facts, instance, has_job),
@@ -191,7 +195,7 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
 /// Down or drained by our word; or down by slurmctld's, which takes a registration that it did not wait for as a reboot (slurm-facts I).
 fn is_to_be_resumed(facts: &Facts<'_>) -> bool {
     let reason = facts.node.reason.as_deref();
-    reasons::is_ours(reason) || (facts.node.state.is_down() && !reasons::is_a_persons(reason))
+    reasons::is_ours(reason) || (facts.node.state.is_down() && reasons::is_slurms(reason))
 }
 
 /// slurmd has registered from the instance that stands behind the node now.

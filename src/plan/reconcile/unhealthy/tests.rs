@@ -166,7 +166,7 @@ fn resume_timeout_counts_once_for_each_launch() {
         world.pass();
         assert_eq!(counted(&world), 1, "the second pass saw the same: {state}");
         world.back(NODE, "i-2", InstanceState::Running, 60);
-        world.snapshot.mapping.nodes.get_mut(NODE).unwrap().launch = "launch-2".to_owned();
+        world.mapping_mut().nodes.get_mut(NODE).unwrap().launch = "launch-2".to_owned();
         world.pass();
         assert_eq!(counted(&world), 2, "{state}");
     }

@@ -10,7 +10,7 @@ use super::pick::{self, Identity};
 use crate::aws::again::Pauses;
 use crate::config::settings::Settings;
 use crate::dynamodb::DynamoDb;
-use crate::ec2::sdk::Ec2;
+use crate::ec2::sdk::{Ec2, Ec2Error};
 use crate::error::chain;
 use crate::imds::Metadata;
 use crate::model::instance::tag;
@@ -29,6 +29,9 @@ const LEAST: Duration = Duration::from_secs(1);
 /// A thousand instances boot together, and EC2 lets an account ask some 20 times a second, launches' own questions included: it is asked
 /// late and seldom.
 const EC2_AFTER: Duration = Duration::from_secs(15);
+
+/// EC2's code for it.
+const NOT_ALLOWED: &str = "UnauthorizedOperation";
 
 type Answer = Result<String, String>;
 
@@ -212,8 +215,7 @@ impl Asker {
         let instance = own.instance.clone().ok_or("this machine does not know its instance id")?;
         let region = self.region().await?;
         let ec2 = Ec2::connect(&self.settings.aws, &region).await.map_err(|error| chain(&error))?;
-        let found = ec2.describe_ids(&[instance]).await.map_err(|error| chain(&error))?;
-        let name = found.into_iter().find_map(|mut instance| instance.tags.remove(tag::NODE));
+        let name = ec2.tag_of(&instance, tag::NODE).await.map_err(|error| refused(&error))?;
         name.map_or_else(|| Err("the instance has no such tag (yet)".to_owned()), pick::checked)
     }
 
@@ -227,6 +229,12 @@ impl Asker {
     }
 }
 
+/// EC2's own words do not always name what the role may not do.
+fn refused(error: &Ec2Error) -> String {
+    let said = chain(error);
+    if error.code == NOT_ALLOWED { format!("the permission ec2:{} is missing: {said}", error.operation) } else { said }
+}
+
 /// The address that this machine would send from; nothing is sent.
 fn outgoing_address() -> Option<String> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
@@ -235,3 +243,6 @@ fn outgoing_address() -> Option<String> {
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ fn launched(world: &mut World, id: &str) {
 fn failed(world: &mut World, reason: &str) {
     world.snapshot.live.clear();
     world.snapshot.launches.clear();
-    world.snapshot.mapping.nodes.remove(NODE);
+    world.mapping_mut().nodes.remove(NODE);
     world.reason(NODE, reason);
 }
 
@@ -170,6 +170,26 @@ fn a_node_that_slurm_sets_down_at_its_registration_is_resumed() {
     world.reason(NODE, "Node unexpectedly rebooted");
     assert_eq!(lines(&pass(&mut world).actions), [format!("resume {NODE}")]);
     assert!(pass(&mut world).actions.is_empty() && world.memory.replacing.is_empty());
+}
+
+/// Its own computemgtd keeps a node out of service whose instance EC2 takes away: a resume would undo that.
+#[test]
+fn a_node_that_drains_itself_at_a_notice_of_ec2_is_not_resumed() {
+    for (state, reason) in [
+        ("DOWN+CLOUD+DRAIN", "EC2 spot notice: terminate at 2026-11-29T12:02:00Z"),
+        ("ALLOCATED+CLOUD+DRAIN", "EC2 rebalance recommendation of 2026-11-29T12:00:00Z"),
+    ] {
+        let mut world = coming_up(false);
+        registered(&mut world, state);
+        world.reason(NODE, reason);
+        assert_eq!(lines(&pass(&mut world).actions), [""; 0], "{state}");
+    }
+    // Drained and idle: its instance is replaced, which is no failure to boot.
+    let mut world = coming_up(false);
+    registered(&mut world, "IDLE+CLOUD+DRAIN");
+    world.reason(NODE, "EC2 rebalance recommendation of 2026-11-29T12:00:00Z");
+    assert_eq!(lines(&pass(&mut world).actions), replaced(Some(terminate())));
+    assert_eq!(counted(&world), 0);
 }
 
 #[test]
