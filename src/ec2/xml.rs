@@ -48,8 +48,9 @@ impl<'d> Cursor<'d> {
         let (name, attributes) = inner.split_at(length);
         // A ">" within a value would have ended the tag too early: then there is a quote that is not closed.
         let quotes = |quote| attributes.iter().filter(|&&byte| byte == quote).count() % 2;
-        let tag = sort(name)?;
-        (tag.kind == Kind::Open && !attributes.ends_with(b"/") && quotes(b'"') + quotes(b'\'') == 0).then_some(tag)
+        let is_plain = !name.is_empty() && name.iter().all(u8::is_ascii_alphanumeric);
+        let is_whole = !attributes.ends_with(b"/") && quotes(b'"') + quotes(b'\'') == 0;
+        (is_plain && is_whole).then_some(Tag { kind: Kind::Open, name })
     }
 
     /// Each element directly within `parent`; `each` must go to the end of the one it is given.
@@ -71,33 +72,53 @@ impl<'d> Cursor<'d> {
         if of.kind == Kind::Empty {
             return Some(Cow::Borrowed(""));
         }
-        let start = self.at;
-        let end = self.next()?;
-        if end.kind != Kind::Close || end.name != of.name {
-            return None;
-        }
-        // Before "</name>".
-        let text = &self.document[start..self.at - end.name.len() - 3];
+        let text = self.leaf(of)?;
         unescape(std::str::from_utf8(text).ok()?)
     }
 
     /// To the end of the element.
     pub(super) fn skip(&mut self, of: Tag<'d>) -> Option<()> {
-        let mut depth = usize::from(of.kind == Kind::Open);
-        let mut last = of;
-        while depth > 0 {
-            last = self.next()?;
-            match last.kind {
+        if of.kind == Kind::Empty || self.leaf(of).is_some() {
+            return Some(());
+        }
+        let mut depth = 1_usize;
+        loop {
+            let tag = self.next()?;
+            match tag.kind {
+                Kind::Open if self.leaf(tag).is_some() => {}
                 Kind::Open => depth += 1,
+                Kind::Close if depth == 1 => return (tag.name == of.name).then_some(()),
                 Kind::Close => depth -= 1,
                 Kind::Empty => {}
             }
         }
-        (last.name == of.name).then_some(())
+    }
+
+    /// To the end of an element that has no others in it, and what it held; `None`, and nothing changed, where it has some.
+    fn leaf(&mut self, of: Tag<'d>) -> Option<&'d [u8]> {
+        let rest = self.document.get(self.at..)?;
+        let length = memchr::memchr(b'<', rest)?;
+        let behind = rest[length..].strip_prefix(b"</")?.strip_prefix(of.name)?.strip_prefix(b">")?;
+        self.at = self.document.len() - behind.len();
+        Some(&rest[..length])
     }
 
     fn next(&mut self) -> Option<Tag<'d>> {
-        sort(self.advance()?)
+        let rest = self.document.get(self.at..)?;
+        let inner = &rest[memchr::memchr(b'<', rest)? + 1..];
+        let (kind, inner) = match inner.strip_prefix(b"/") {
+            Some(inner) => (Kind::Close, inner),
+            None => (Kind::Open, inner),
+        };
+        let length = inner.iter().position(|byte| !byte.is_ascii_alphanumeric()).filter(|length| *length > 0)?;
+        let (name, behind) = inner.split_at(length);
+        let (kind, behind) = match (kind, behind) {
+            (kind, [b'>', behind @ ..]) => (kind, behind),
+            (Kind::Open, [b'/', b'>', behind @ ..]) => (Kind::Empty, behind),
+            _ => return None,
+        };
+        self.at = self.document.len() - behind.len();
+        Some(Tag { kind, name })
     }
 
     /// What stands between the next `<` and its `>`.
@@ -108,17 +129,6 @@ impl<'d> Cursor<'d> {
         self.at += start + length + 1;
         Some(&rest[start..start + length])
     }
-}
-
-/// The tag, from what is in its brackets.
-fn sort(inner: &[u8]) -> Option<Tag<'_>> {
-    let (kind, name) = match inner {
-        [b'/', name @ ..] => (Kind::Close, name),
-        [name @ .., b'/'] => (Kind::Empty, name),
-        name => (Kind::Open, name),
-    };
-    let is_plain = !name.is_empty() && name.iter().all(u8::is_ascii_alphanumeric);
-    is_plain.then_some(Tag { kind, name })
 }
 
 /// With the characters that the five names of XML stand for; `None`: there are others.
