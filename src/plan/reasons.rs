@@ -31,14 +31,21 @@ pub(crate) const REBALANCE: &str = "EC2 rebalance recommendation";
 /// The package's compute nodes say so when they come up.
 const STARTED: &str = "Node start up";
 
+/// ParallelCluster's cookbook, at an update of the cluster: it drains the static nodes of queues that have changed, off or not, and powers
+/// the others down, so that both come up again with what is new.
+const UPDATED: &str = "updating node state during cluster update";
+
+/// LBNL's Node Health Check, the usual HealthCheckProgram, writes this before what it has found on the node.
+const CHECKED: &str = "NHC:";
+
 /// What the programs of the head node begin their Reasons with, the package's among them.
 const OURS: [&str; 10] = [CODE, MAINTENANCE, UNHEALTHY, DISABLED, ENABLED, SILENT, NOT_RESUMED, INACTIVE, STOPPING, STARTED];
 
-/// What a node says of itself: unlike the others it is about an instance that is up, and ends with it.
-const NOTICES: [&str; 2] = [SPOT, REBALANCE];
+/// What is said of an instance that is up, by the node itself or by an update: unlike the others it ends with that instance.
+const NOTICES: [&str; 4] = [SPOT, REBALANCE, UPDATED, CHECKED];
 
 /// What slurmctld and slurmd write about nodes that they set down or drain themselves; numbers in brackets may follow.
-const SLURMS: [&str; 20] = [
+const SLURMS: [&str; 25] = [
     NOT_RESPONDING,
     RESUME_TIMEOUT,
     "Low socket*core*thread count",
@@ -51,9 +58,15 @@ const SLURMS: [&str; 20] = [
     "Kill task failed",
     "Prolog error",
     "Epilog error",
+    "Prolog/Epilog failure",
     "Job env setup error",
+    "Job is not running",
+    "Job step not running",
+    "SlurmdSpoolDir is full",
     "batch job complete failure",
     "Duplicate jobid",
+    // `state=power_down_asap`: DRAIN until the node is idle, then its power-down ends it.
+    "POWER_DOWN_ASAP",
     "Reboot ASAP",
     "reboot issued",
     "reboot complete",

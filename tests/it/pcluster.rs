@@ -439,7 +439,7 @@ fn b75_a_plain_suspend_takes_the_addresses_back_before_it_terminates() {
 
 /// Slurm 22.05 would forget with it why the node was drained, and that it was.
 #[test]
-fn b127_a_suspend_leaves_the_address_of_a_node_that_a_stop_drains_again() {
+fn b126_a_suspend_leaves_the_address_of_a_node_that_a_stop_drains_again() {
     let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
     let mapping = head.site.mapping();
     let record = |node: &str, reason: &str| {

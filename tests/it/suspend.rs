@@ -140,7 +140,7 @@ fn b20_a_failed_group_rests_in_slurm_too() {
 
 /// The end of the rest would be the end of the drain.
 #[test]
-fn b127_a_node_that_a_person_drained_does_not_rest_with_its_group() {
+fn b126_a_node_that_a_person_drained_does_not_rest_with_its_group() {
     let site = Site::new(Behaviour::with_capacity(vec![Capacity::limit("*", "*", 0)]));
     site.scontrol("version", "24.11.5");
     assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(1));

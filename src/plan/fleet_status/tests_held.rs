@@ -56,6 +56,9 @@ fn what_a_stop_tells_of_nodes_that_people_drained() {
         ("IDLE+CLOUD", SAID, ("force", None)),
         ("IDLE+CLOUD+DRAIN", "", ("force", None)),
         ("IDLE+CLOUD+DRAIN", "Kill task failed", ("force", None)),
+        // `state=power_down_asap`, whose DRAIN is to end with the power-down, and an update of ParallelCluster's.
+        ("ALLOCATED+CLOUD+DRAIN+POWER_DOWN", "POWER_DOWN_ASAP", ("down", None)),
+        ("ALLOCATED+CLOUD+DRAIN", "updating node state during cluster update", ("down", None)),
         ("IDLE+CLOUD+DRAIN", "Node failing ec2_health_check", ("force", None)),
         ("IDLE+CLOUD+DRAIN+REBOOT_REQUESTED", SAID, ("force", None)),
         ("IDLE+CLOUD+POWERED_DOWN", "stopping cluster", ("-", None)),
@@ -195,7 +198,7 @@ fn start_word(kept: &mut Kept, rounds: usize) {
     }
 }
 
-/// B127. Ended after any round and any update of it, by whom else goes on: a stop again, or a start.
+/// B126. Ended after any round and any update of it, by whom else goes on: a stop again, or a start.
 #[test]
 fn every_state_that_a_person_drained_ends_off_and_drained_with_their_reason() {
     let states = all_states().into_iter().filter(|state| {

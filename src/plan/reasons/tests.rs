@@ -6,14 +6,14 @@ use crate::plan::fleet_status::{Seen, for_start};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Ours,
-    /// The node's own, about its instance.
+    /// About the instance that is up.
     Notice,
     Slurms,
     APersons,
 }
 use Whose::{APersons, Notice, Ours, Slurms};
 
-const KINDS: [(Option<&str>, Whose); 50] = [
+const KINDS: [(Option<&str>, Whose); 60] = [
     (None, Ours),
     (Some(""), Ours),
     (Some("  "), Ours),
@@ -32,6 +32,10 @@ const KINDS: [(Option<&str>, Whose); 50] = [
     (Some("EC2 spot notice: terminate at 2026-11-29T12:02:00Z"), Notice),
     (Some("EC2 spot notice: terminate at 2026-11-29T12:02:00Z : Not responding"), Notice),
     (Some("EC2 rebalance recommendation of 2026-11-29T12:00:00Z"), Notice),
+    (Some("updating node state during cluster update"), Notice),
+    (Some("updating node state during cluster update : Not responding"), Notice),
+    (Some("NHC: check_fs_mount:  /scratch not mounted"), Notice),
+    (Some("NHC says nothing, I do"), APersons),
     (Some("Not responding"), Slurms),
     (Some("ResumeTimeout reached"), Slurms),
     (Some("Not responding : ResumeTimeout reached"), Slurms),
@@ -44,6 +48,10 @@ const KINDS: [(Option<&str>, Whose); 50] = [
     (Some("Kill task failed"), Slurms),
     (Some("Prolog error"), Slurms),
     (Some("Epilog error"), Slurms),
+    (Some("Prolog/Epilog failure"), Slurms),
+    (Some("SlurmdSpoolDir is full"), Slurms),
+    (Some("Job step not running"), Slurms),
+    (Some("POWER_DOWN_ASAP"), Slurms),
     (Some("batch job complete failure"), Slurms),
     (Some("Node unexpectedly rebooted"), Slurms),
     (Some("Reboot ASAP : reboot issued : reboot timed out"), Slurms),
@@ -64,6 +72,8 @@ const KINDS: [(Option<&str>, Whose); 50] = [
     (Some("slurm-ec2, see ticket 4711"), APersons),
     (Some("looks like Scheduler health check failed"), APersons),
     (Some("new kernel : reboot issued"), APersons),
+    (Some("updating the driver, ticket 4711"), APersons),
+    (Some("POWER_DOWN_ASAP, then swap the disk"), APersons),
 ];
 
 #[test]

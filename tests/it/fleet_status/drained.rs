@@ -47,7 +47,7 @@ fn assert_drained(fleet: &Fleet) {
 }
 
 #[test]
-fn b127_what_a_person_drained_is_drained_after_a_stop_and_a_start() {
+fn b126_what_a_person_drained_is_drained_after_a_stop_and_a_start() {
     for version in ["22.05.8", "24.11.5"] {
         let fleet = with_drained_nodes();
         fleet.site.scontrol("version", version);
@@ -75,7 +75,7 @@ fn b127_what_a_person_drained_is_drained_after_a_stop_and_a_start() {
 }
 
 #[test]
-fn b127_killed_anywhere_a_stop_or_a_start_drains_again() {
+fn b126_killed_anywhere_a_stop_or_a_start_drains_again() {
     for update in 1..9 {
         for then in ["stop", "start"] {
             let fleet = with_drained_nodes();
@@ -97,7 +97,7 @@ fn b127_killed_anywhere_a_stop_or_a_start_drains_again() {
 }
 
 #[test]
-fn b127_a_start_drains_again_where_slurmctld_has_forgotten_the_inactive_partitions() {
+fn b126_a_start_drains_again_where_slurmctld_has_forgotten_the_inactive_partitions() {
     let fleet = Fleet::new(Behaviour::default());
     fleet.up(&[("c5-1", "IDLE+CLOUD")]);
     fleet.drain("c5-1", REASON);
@@ -113,7 +113,7 @@ fn b127_a_start_drains_again_where_slurmctld_has_forgotten_the_inactive_partitio
 
 /// Killed before it could drain again, with the mark in Slurm alone.
 #[test]
-fn b127_a_node_that_is_resumed_while_the_fleet_stops_is_not_drained_again() {
+fn b126_a_node_that_is_resumed_while_the_fleet_stops_is_not_drained_again() {
     let fleet = with_drained_nodes();
     interrupt(&fleet, 6, false, || assert_eq!(fleet.fleet(&["stop"]).code, Some(0)));
     fleet.wait("the power-down of the last node", || fleet.state_and_reason("c5-3").0.contains("POWER"));

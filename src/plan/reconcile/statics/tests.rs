@@ -2,6 +2,7 @@
 
 mod course;
 
+use super::super::memory::Replacement;
 use super::super::test_support::{LONG, World, lines, lines_of, notes};
 use super::super::{Decision, Memory, Order, What};
 use crate::model::cluster::PartitionState;
@@ -257,7 +258,7 @@ fn a_node_that_is_off_is_set_down_while_its_group_rests() {
     assert_eq!(lines(&pass(&mut world).actions), [""; 0]);
 }
 
-/// B127. By a stop of the fleet, or since it is off.
+/// B126. By a stop of the fleet, or since it is off.
 #[test]
 fn what_a_person_drained_comes_up_when_they_resume_it() {
     let mut world = World::new();
@@ -272,4 +273,24 @@ fn what_a_person_drained_comes_up_when_they_resume_it() {
     // `state=resume` takes the reason away, too.
     world.state(NODE, "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING").slurm(NODE).reason = None;
     assert_eq!(lines(&pass(&mut world).actions), replaced(None));
+}
+
+/// B126. ParallelCluster's cookbook drains the static nodes of a queue that it has changed: those that are off and those that come up as
+/// well, whose instances are as the queue was.
+#[test]
+fn what_an_update_of_the_cluster_drained_is_replaced_whether_off_or_up() {
+    const UPDATE: &str = "updating node state during cluster update";
+    let mut world = World::new();
+    world.node(NODE, "IDLE+CLOUD+DRAIN+POWERED_DOWN").reason(NODE, UPDATE);
+    assert_eq!(lines(&pass(&mut world).actions), replaced(None));
+    for comes_up in [false, true] {
+        let mut world = World::new();
+        world.up(NODE, "IDLE+CLOUD+DRAIN", "i-1").reason(NODE, UPDATE);
+        if comes_up {
+            let at = world.ago(300);
+            let replacement = Replacement { since: at, asked: at, why: "it is down".to_owned() };
+            world.memory.replacing.insert(NODE.to_owned(), replacement);
+        }
+        assert_eq!(lines(&pass(&mut world).actions), replaced(Some(terminate())), "{comes_up}");
+    }
 }
