@@ -25,6 +25,27 @@ pub(crate) struct SlurmNode {
     pub(crate) reservation: Option<String>,
 }
 
+#[cfg(test)]
+impl SlurmNode {
+    /// A node of this state with its own address, of which Slurm shows nothing else.
+    pub(crate) fn named(name: &str, state: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            addr: name.to_owned(),
+            hostname: name.to_owned(),
+            instance_id: None,
+            state: State::parse(state),
+            reason: None,
+            boot_time: None,
+            slurmd_start_time: None,
+            partitions: Vec::new(),
+            features: Vec::new(),
+            last_busy: None,
+            reservation: None,
+        }
+    }
+}
+
 /// First word of `State=`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {

@@ -71,20 +71,8 @@ fn what_a_waiting_person_is_told() {
 }
 
 pub(super) fn node(name: &str, state: &str, addr: &str, reason: Option<&str>) -> SlurmNode {
-    SlurmNode {
-        name: name.to_owned(),
-        addr: addr.to_owned(),
-        hostname: name.to_owned(),
-        instance_id: None,
-        state: State::parse(state),
-        reason: reason.map(str::to_owned),
-        boot_time: None,
-        slurmd_start_time: None,
-        partitions: vec!["q".to_owned()],
-        features: Vec::new(),
-        last_busy: None,
-        reservation: None,
-    }
+    let (addr, reason, partitions) = (addr.to_owned(), reason.map(str::to_owned), vec!["q".to_owned()]);
+    SlurmNode { addr, reason, partitions, ..SlurmNode::named(name, state) }
 }
 
 /// The list that the node is in.

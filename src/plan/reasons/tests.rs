@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::failure::{ErrorClass, Failure, reason_with};
-use crate::model::node::{SlurmNode, State};
+use crate::model::node::SlurmNode;
 use crate::plan::fleet_status::{Seen, for_start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,18 +142,5 @@ fn what_our_programs_write_is_ours() {
 }
 
 fn node(state: &str, reason: Option<&str>) -> SlurmNode {
-    SlurmNode {
-        name: "c5-1".to_owned(),
-        addr: "c5-1".to_owned(),
-        hostname: "c5-1".to_owned(),
-        instance_id: None,
-        state: State::parse(state),
-        reason: reason.map(str::to_owned),
-        boot_time: None,
-        slurmd_start_time: None,
-        partitions: vec!["q".to_owned()],
-        features: Vec::new(),
-        last_busy: None,
-        reservation: None,
-    }
+    SlurmNode { reason: reason.map(str::to_owned), partitions: vec!["q".to_owned()], ..SlurmNode::named("c5-1", state) }
 }

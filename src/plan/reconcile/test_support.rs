@@ -245,20 +245,7 @@ fn place(name: &str) -> Option<(&str, &str, bool)> {
 }
 
 fn slurm_node(name: &str, state: &str, partition: &str) -> SlurmNode {
-    SlurmNode {
-        name: name.to_owned(),
-        addr: name.to_owned(),
-        hostname: name.to_owned(),
-        instance_id: None,
-        state: State::parse(state),
-        reason: None,
-        boot_time: None,
-        slurmd_start_time: None,
-        partitions: vec![partition.to_owned()],
-        features: Vec::new(),
-        last_busy: None,
-        reservation: None,
-    }
+    SlurmNode { partitions: vec![partition.to_owned()], ..SlurmNode::named(name, state) }
 }
 
 fn snapshot() -> Snapshot {

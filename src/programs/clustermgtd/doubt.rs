@@ -39,7 +39,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::model::instance::InstanceState;
-    use crate::model::node::{SlurmNode, State};
+    use crate::model::node::SlurmNode;
 
     /// So many mapped nodes in this state.
     fn world(count: usize, state: &str) -> (Mapping, BTreeMap<String, Member>) {
@@ -51,20 +51,7 @@ mod tests {
                 "2027-01-15T08:00:00Z"
             );
             mapping.nodes.insert(name.clone(), serde_json::from_str(&entry).unwrap());
-            let slurm = SlurmNode {
-                addr: name.clone(),
-                hostname: name.clone(),
-                name: name.clone(),
-                instance_id: None,
-                state: State::parse(state),
-                reason: None,
-                boot_time: None,
-                slurmd_start_time: None,
-                partitions: Vec::new(),
-                features: Vec::new(),
-                last_busy: None,
-                reservation: None,
-            };
+            let slurm = SlurmNode::named(&name, state);
             nodes.insert(name, Member { slurm, group: Some(0), is_static: false });
         }
         (mapping, nodes)
