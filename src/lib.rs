@@ -16,6 +16,7 @@ mod model;
 mod plan;
 mod programs;
 mod route53;
+mod settled;
 mod slurm;
 mod store;
 mod zone;

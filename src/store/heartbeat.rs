@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::atomic;
 use super::error::StoreError;
 use crate::model::time::Timestamp;
+use crate::settled;
 
 /// Anyone may know that the daemon lives; compute nodes read the file as users of their own.
 const MODE: u32 = 0o644;
@@ -62,36 +63,25 @@ pub(crate) enum HeartbeatError {
     Text { path: PathBuf, text: String },
 }
 
-/// Readings of a heartbeat that is no time (yet): clustermgtd empties the file before it writes it (aws-facts B.11), which takes
-/// microseconds on a disk and some milliseconds on NFS.
-const READINGS: u32 = 10;
-const BETWEEN_READINGS: Duration = Duration::from_millis(50);
-
 /// Bytes of a heartbeat that are looked at; it has 31.
 const MAX_BYTES: usize = 4096;
 
 /// The time in ParallelCluster's heartbeat file: its last line. Blocks for as long as the file system does, which on NFS may be for ever,
 /// and for half a second when the file holds no time.
 pub(crate) fn read_heartbeat(path: &Path) -> Result<Timestamp, HeartbeatError> {
-    settled(path, || std::thread::sleep(BETWEEN_READINGS))
+    settled(path, settled::pause)
 }
 
-/// With a `pause` between two readings.
-fn settled(path: &Path, mut pause: impl FnMut()) -> Result<Timestamp, HeartbeatError> {
-    let mut readings = 0;
-    loop {
+/// The package's clustermgtd empties the file before it writes it (aws-facts B.11), which takes microseconds on a disk and some milliseconds
+/// on NFS: meanwhile it holds no time.
+fn settled(path: &Path, pause: impl FnMut()) -> Result<Timestamp, HeartbeatError> {
+    let read = || {
         let bytes = fs::read(path).map_err(|source| HeartbeatError::Io { path: path.to_owned(), source })?;
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MAX_BYTES)..]);
-        if let Some(time) = text.lines().rfind(|line| !line.trim().is_empty()).and_then(parse) {
-            return Ok(time);
-        }
-        readings += 1;
-        if readings == READINGS {
-            let text = text.chars().take(60).collect();
-            return Err(HeartbeatError::Text { path: path.to_owned(), text });
-        }
-        pause();
-    }
+        let time = text.lines().rfind(|line| !line.trim().is_empty()).and_then(parse);
+        time.ok_or_else(|| HeartbeatError::Text { path: path.to_owned(), text: text.chars().take(60).collect() })
+    };
+    settled::settled(read, |read| matches!(read, Err(HeartbeatError::Text { .. })), pause)
 }
 
 /// `YYYY-MM-DD HH:MM:SS.ffffff+0000`. A shorter text is one that is still being written: a part of a time would be another time.

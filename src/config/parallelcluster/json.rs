@@ -4,18 +4,13 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
 use super::fleet::Queues;
 use super::keys::Keys;
 use crate::config::cite::{Mistake, Source};
-
-/// Readings of a file that is empty or ends early: it is rewritten in place by `pcluster update-cluster` and by people with editors, and
-/// may be caught half-way.
-const READINGS: u32 = 10;
-const BETWEEN_READINGS: Duration = Duration::from_millis(50);
+use crate::settled;
 
 /// Why a file gives no queues.
 #[derive(Debug)]
@@ -54,7 +49,7 @@ impl fmt::Display for Wrong {
 /// The queues of the file that `key` names, or that is its default where it is not set; empty when it is not there and need not be,
 /// and when something is wrong.
 pub(super) fn queues(key: &'static str, path: PathBuf, is_set: bool, required: bool, wrong: &mut Vec<Wrong>) -> Queues {
-    let queues = match settled(&path, || std::thread::sleep(BETWEEN_READINGS)) {
+    let queues = match settled(&path, settled::pause) {
         Ok((_, Ok(Value::Object(queues)))) => queues,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !required => serde_json::Map::new(),
         Err(error) => {
@@ -84,18 +79,15 @@ pub(super) fn queues(key: &'static str, path: PathBuf, is_set: bool, required: b
     Queues { path, queues }
 }
 
-/// The file's content and what it says; read again a few times while it is cut short, with a `pause` between two readings.
-fn settled(path: &Path, mut pause: impl FnMut()) -> io::Result<(Vec<u8>, serde_json::Result<Value>)> {
-    let mut readings = 0;
-    loop {
+/// The file's content and what it says. It is rewritten in place by `pcluster update-cluster` and by people with editors, and may be caught
+/// half-way: empty, or ending early.
+fn settled(path: &Path, pause: impl FnMut()) -> io::Result<(Vec<u8>, serde_json::Result<Value>)> {
+    let read = || {
         let bytes = fs::read(path)?;
         let parsed = serde_json::from_slice(&bytes);
-        readings += 1;
-        if readings == READINGS || !parsed.as_ref().is_err_and(serde_json::Error::is_eof) {
-            return Ok((bytes, parsed));
-        }
-        pause();
-    }
+        Ok((bytes, parsed))
+    };
+    settled::settled(read, |read| matches!(read, Ok((_, Err(error))) if error.is_eof()), pause)
 }
 
 #[cfg(test)]
