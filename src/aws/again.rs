@@ -3,6 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+use super::error::{AwsError, Service};
+
 /// Pauses until a moment, then no more.
 #[derive(Debug)]
 pub(crate) struct Pauses {
@@ -36,9 +42,65 @@ impl Pauses {
     }
 }
 
+/// The tries of one call, until a moment.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    pauses: Pauses,
+    /// What the last whole try heard.
+    heard: Option<AwsError>,
+}
+
+impl Tries {
+    /// With these pauses in between.
+    pub(crate) fn new(pauses: Pauses) -> Self {
+        Self { pauses, heard: None }
+    }
+
+    pub(crate) fn heard(&self) -> Option<&AwsError> {
+        self.heard.as_ref()
+    }
+
+    /// One try. Cut short by the end of the time it knows nothing: then the error is what the try before it heard, if there was
+    /// one, since that is why there was no time left.
+    pub(crate) async fn answer<T, E>(
+        &self,
+        service: &'static Service,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+    ) -> Result<T, AwsError>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        self.in_time(service, operation, call).await?.map_err(|error| AwsError::from_sdk(service, operation, &error))
+    }
+
+    /// The same for a call whose failures the caller reads.
+    pub(crate) async fn in_time<T>(
+        &self,
+        service: &'static Service,
+        operation: &'static str,
+        call: impl Future<Output = T>,
+    ) -> Result<T, AwsError> {
+        let answer = tokio::time::timeout_at(self.pauses.until.into(), call).await;
+        answer.map_err(|_| self.heard.clone().unwrap_or_else(|| AwsError::late(service, operation)))
+    }
+
+    /// Waits before the next try; the error itself where none would help or no time is left.
+    pub(crate) async fn again(&mut self, error: AwsError) -> Result<(), AwsError> {
+        if error.class.is_retryable() && self.pauses.wait().await {
+            self.heard = Some(error);
+            Ok(())
+        } else {
+            Err(error)
+        }
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::model::failure::ErrorClass;
 
     #[test]
     fn pauses_grow_to_their_limit_and_end_in_time() {
@@ -49,5 +111,24 @@ mod tests {
             assert!(pause >= most / 2 && pause <= most, "{pause} for {most}");
         }
         assert_eq!(Pauses::new(first, longest, Instant::now()).next(), None);
+    }
+
+    #[tokio::test]
+    async fn the_try_before_the_one_that_is_cut_short_says_why() {
+        const SERVICE: &Service = &Service { name: "DynamoDB", unreachable: "DynamoDbUnreachable" };
+        let hangs = || std::future::pending::<()>();
+        let short = || Instant::now() + Duration::from_millis(200);
+        let tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, short()));
+        assert_eq!(tries.in_time(SERVICE, "GetItem", hangs()).await.unwrap_err().code, "DynamoDbUnreachable");
+
+        let mut tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, Instant::now() + Duration::from_secs(5)));
+        let failed = |class| AwsError::new(SERVICE, "GetItem", "SomeException", class, "why");
+        tries.again(failed(ErrorClass::Throttled)).await.unwrap();
+        assert_eq!(tries.in_time(SERVICE, "GetItem", hangs()).await.unwrap_err().code, "SomeException");
+        // No time is left, and what no repeating helps needs none.
+        assert_eq!(tries.again(failed(ErrorClass::Transient)).await.unwrap_err().class, ErrorClass::Transient);
+        let mut tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, Instant::now() + Duration::from_hours(1)));
+        assert_eq!(tries.again(failed(ErrorClass::Configuration)).await.unwrap_err().class, ErrorClass::Configuration);
+        assert_eq!(tries.heard(), None);
     }
 }

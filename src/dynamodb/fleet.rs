@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Value};
 
 use super::{DynamoDb, SERVICE};
-use crate::aws::again::Pauses;
+use crate::aws::again::{Pauses, Tries};
 use crate::aws::error::AwsError;
 
 const KEY: &str = "Id";
@@ -67,16 +67,12 @@ pub(crate) struct FleetItem {
 impl DynamoDb {
     /// The fleet's item as of now (a strongly consistent read); `None` if there is none, or none that holds a status.
     pub(crate) async fn fleet_item(&self, table: &str, until: Instant) -> Result<Option<FleetItem>, AwsError> {
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         loop {
             let call = self.client().get_item().table_name(table).key(KEY, text(ITEM)).consistent_read(true).send();
-            let answer = match tokio::time::timeout_at(until.into(), call).await {
-                Ok(answer) => answer.map_err(|error| AwsError::from_sdk(SERVICE, GET, &error)),
-                Err(_) => Err(AwsError::late(SERVICE, GET)),
-            };
-            match answer {
+            match tries.answer(SERVICE, GET, call).await {
                 Ok(answer) => return Ok(answer.item.and_then(|item| read(&item))),
-                Err(error) => again(error, &mut pauses).await?,
+                Err(error) => tries.again(error).await?,
             }
         }
     }
@@ -124,28 +120,19 @@ impl DynamoDb {
         }
         let names: HashMap<String, String> = names.into_iter().map(|(key, name)| (key.to_owned(), name.to_owned())).collect();
         let values = [(":from", from), (":to", to), (":updated", updated)].map(|(key, value)| (key.to_owned(), text(value)));
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         loop {
             let call = self.client().update_item().table_name(table).key(KEY, text(ITEM));
             let call = call.update_expression(update).condition_expression(condition);
             let call = call.set_expression_attribute_names(Some(names.clone()));
             let call = call.set_expression_attribute_values(Some(HashMap::from(values.clone()))).send();
-            let answer = match tokio::time::timeout_at(until.into(), call).await {
-                Ok(answer) => answer.map_err(|error| AwsError::from_sdk(SERVICE, UPDATE, &error)),
-                Err(_) => Err(AwsError::late(SERVICE, UPDATE)),
-            };
-            match answer {
+            match tries.answer(SERVICE, UPDATE, call).await {
                 Ok(_) => return Ok(true),
                 Err(error) if error.code == CONDITION => return Ok(false),
-                Err(error) => again(error, &mut pauses).await?,
+                Err(error) => tries.again(error).await?,
             }
         }
     }
-}
-
-/// Waits before another try; the error itself where none would help or no time is left.
-async fn again(error: AwsError, pauses: &mut Pauses) -> Result<(), AwsError> {
-    if error.class.is_retryable() && pauses.wait().await { Ok(()) } else { Err(error) }
 }
 
 fn text(value: &str) -> AttributeValue {

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::{DynamoDb, SERVICE};
-use crate::aws::again::Pauses;
+use crate::aws::again::{Pauses, Tries};
 use crate::aws::error::AwsError;
 use crate::model::failure::ErrorClass;
 
@@ -82,24 +82,25 @@ pub(crate) struct Partition {
 impl DynamoDb {
     /// One item, as of now.
     pub(crate) async fn item(&self, of: &Partition, name: &str, until: Instant) -> Result<Option<Item>, AwsError> {
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         loop {
             let call = self.client().get_item().table_name(&of.table).set_key(Some(of.key(name))).consistent_read(true);
-            match call.send().await {
+            match tries.answer(SERVICE, GET, call.send()).await {
                 Ok(answer) => return Ok(answer.item.map(item)),
-                Err(error) => again(AwsError::from_sdk(SERVICE, GET, &error), &mut pauses).await?,
+                Err(error) => tries.again(error).await?,
             }
         }
     }
 
     /// Every item of the partition by name. Each is as of the moment it was read; later pages are later.
     pub(crate) async fn items(&self, of: &Partition, until: Instant) -> Result<BTreeMap<String, Item>, AwsError> {
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         let (mut found, mut after) = (BTreeMap::new(), None);
         loop {
             let call = self.client().query().table_name(&of.table).consistent_read(true).set_exclusive_start_key(after.clone());
             let call = call.key_condition_expression("#key = :key").expression_attribute_names("#key", HASH_KEY);
-            match call.expression_attribute_values(":key", AttributeValue::S(of.cluster.clone())).send().await {
+            let call = call.expression_attribute_values(":key", AttributeValue::S(of.cluster.clone())).send();
+            match tries.answer(SERVICE, QUERY, call).await {
                 Ok(answer) => {
                     for mut attributes in answer.items.unwrap_or_default() {
                         if let Some(AttributeValue::S(name)) = attributes.remove(RANGE_KEY) {
@@ -111,7 +112,7 @@ impl DynamoDb {
                         return Ok(found);
                     }
                 }
-                Err(error) => again(AwsError::from_sdk(SERVICE, QUERY, &error), &mut pauses).await?,
+                Err(error) => tries.again(error).await?,
             }
         }
     }
@@ -144,21 +145,22 @@ impl DynamoDb {
     }
 
     async fn transact_one(&self, of: &Partition, token: &str, writes: &[Write], until: Instant) -> Result<bool, AwsError> {
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         let actions = writes.iter().map(|write| action(of, write)).collect::<Result<Vec<_>, _>>()?;
         loop {
             let call = self.client().transact_write_items().client_request_token(token);
-            match call.set_transact_items(Some(actions.clone())).send().await {
+            let call = call.set_transact_items(Some(actions.clone())).send();
+            let error = match tries.in_time(SERVICE, WRITE, call).await? {
                 Ok(_) => return Ok(true),
                 Err(error) => match refusal(&error) {
                     Some(Refusal::Expectation) => return Ok(false),
                     Some(Refusal::Busy(why)) => {
-                        let error = AwsError::new(SERVICE, WRITE, &why, ErrorClass::Throttled, "the transaction was cancelled");
-                        again(error, &mut pauses).await?;
+                        AwsError::new(SERVICE, WRITE, &why, ErrorClass::Throttled, "the transaction was cancelled")
                     }
-                    None => again(AwsError::from_sdk(SERVICE, WRITE, &error), &mut pauses).await?,
+                    None => AwsError::from_sdk(SERVICE, WRITE, &error),
                 },
-            }
+            };
+            tries.again(error).await?;
         }
     }
 }
@@ -187,11 +189,6 @@ fn refusal<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Refusal> {
     }
     let busy = |code: &&str| matches!(*code, "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded");
     codes().find(busy).map(|code| Refusal::Busy(code.to_owned()))
-}
-
-/// Waits before another try; the error itself where none would help or no time is left.
-async fn again(error: AwsError, pauses: &mut Pauses) -> Result<(), AwsError> {
-    if error.class.is_retryable() && pauses.wait().await { Ok(()) } else { Err(error) }
 }
 
 fn action(of: &Partition, write: &Write) -> Result<TransactWriteItem, AwsError> {

@@ -12,11 +12,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::{DynamoDb, SERVICE};
-use crate::aws::again::Pauses;
+use crate::aws::again::{Pauses, Tries};
 use crate::aws::error::AwsError;
 use crate::aws::written::Written;
 use crate::config::settings::NodeTable;
 use crate::error::chain;
+use crate::model::failure::ErrorClass;
 
 /// Items in one BatchWriteItem, and keys in one BatchGetItem: DynamoDB's own limits.
 const ITEMS_PER_WRITE: usize = 25;
@@ -84,17 +85,12 @@ impl DynamoDb {
 
     async fn put_chunk(&self, table: &NodeTable, chunk: Items, until: Instant) -> Written {
         let mut written = Written::default();
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
-        let mut last: Option<String> = None;
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         let mut waiting = vec![chunk];
         while let Some(mut left) = waiting.pop() {
             let requests = left.iter().filter_map(|(node, instance)| request(table, node, instance)).collect();
             let call = self.client().batch_write_item().request_items(&table.table, requests).send();
-            let answer = match tokio::time::timeout_at(until.into(), call).await {
-                Ok(answer) => answer.map_err(|error| AwsError::from_sdk(SERVICE, WRITE, &error)),
-                Err(_) => Err(AwsError::late(SERVICE, WRITE)),
-            };
-            match answer {
+            let error = match tries.answer(SERVICE, WRITE, call).await {
                 Ok(answer) => {
                     let missed: BTreeSet<String> =
                         answer.unprocessed_items.unwrap_or_default().into_values().flatten().filter_map(node_of).collect();
@@ -102,26 +98,27 @@ impl DynamoDb {
                     let (again, done): (Vec<_>, Vec<_>) = all.into_iter().partition(|(node, _)| missed.contains(node));
                     written.done.extend(done.into_iter().map(|(node, _)| node));
                     left = again.into_iter().collect();
-                    if !left.is_empty() {
-                        last = Some(format!("table {} did not take {} items", table.table, left.len()));
+                    if left.is_empty() {
+                        continue;
                     }
+                    let why = format!("table {} did not take {} items", table.table, left.len());
+                    AwsError::new(SERVICE, WRITE, "UnprocessedItems", ErrorClass::Throttled, why)
                 }
-                Err(error) if error.class.is_retryable() => last = Some(chain(&error)),
+                Err(error) if error.class.is_retryable() => error,
                 Err(error) if error.code == INVALID && left.len() > 1 => {
                     let middle = left.keys().nth(left.len() / 2).cloned().unwrap_or_default();
                     let second = left.split_off(&middle);
-                    waiting.extend([second, std::mem::take(&mut left)]);
+                    waiting.extend([second, left]);
+                    continue;
                 }
                 Err(error) => {
-                    written.refuse(std::mem::take(&mut left).into_keys(), &error.to_failure(&format!("table {}", table.table)));
+                    written.refuse(left.into_keys(), &error.to_failure(&format!("table {}", table.table)));
+                    continue;
                 }
-            }
-            if left.is_empty() {
-                continue;
-            }
+            };
             waiting.push(left);
-            if !pauses.wait().await {
-                written.give_up(waiting.drain(..).flat_map(Items::into_keys), last.take());
+            if let Err(error) = tries.again(error).await {
+                written.give_up(waiting.drain(..).flat_map(Items::into_keys), Some(chain(&error)));
             }
         }
         written
@@ -143,13 +140,7 @@ impl DynamoDb {
                     && !pauses.wait().await
                 {
                     let why = format!("table {table} left {} keys unread", left.keys().len());
-                    return Err(AwsError::new(
-                        SERVICE,
-                        READ,
-                        "UnprocessedKeys",
-                        crate::model::failure::ErrorClass::Throttled,
-                        why,
-                    ));
+                    return Err(AwsError::new(SERVICE, READ, "UnprocessedKeys", ErrorClass::Throttled, why));
                 }
             }
         }

@@ -11,7 +11,7 @@ use aws_sdk_route53::types::{Change, ChangeAction, ChangeBatch, ResourceRecord, 
 
 use super::refusal::{self, INVALID_BATCH, OPERATION};
 use super::{Route53, SERVICE};
-use crate::aws::again::Pauses;
+use crate::aws::again::{Pauses, Tries};
 use crate::aws::error::AwsError;
 use crate::aws::written::Written;
 use crate::config::settings::Dns;
@@ -83,27 +83,24 @@ impl Route53 {
 
     /// One change, repeated until it ends in one of three ways.
     async fn change(&self, dns: &Dns, batch: &[(String, String)], until: Instant) -> End {
-        let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until);
-        let mut last = None;
+        let mut tries = Tries::new(Pauses::new(FIRST_PAUSE, LONGEST_PAUSE, until));
         loop {
-            let Some(turn) = self.pace.turn(until).await else { return End::TimeUp(last) };
+            let Some(turn) = self.pace.turn(until).await else { return End::TimeUp(tries.heard().map(|error| chain(error))) };
             let changes = match change_batch(dns, batch) {
                 Ok(changes) => changes,
                 Err(error) => return End::Refused(error),
             };
             let call = self.client.change_resource_record_sets().hosted_zone_id(&dns.hosted_zone).change_batch(changes).send();
-            let error = match tokio::time::timeout_at(until.into(), call).await {
+            let error = match tries.in_time(SERVICE, OPERATION, call).await {
                 Ok(Ok(_)) => return End::Done,
                 Ok(Err(error)) => refusal::read(&error),
-                Err(_) => AwsError::late(SERVICE, OPERATION),
+                Err(late) => late,
             };
             drop(turn);
-            if !error.class.is_retryable() {
-                return End::Refused(error);
-            }
-            last = Some(chain(&error));
-            if !pauses.wait().await {
-                return End::TimeUp(last);
+            match tries.again(error).await {
+                Ok(()) => {}
+                Err(error) if error.class.is_retryable() => return End::TimeUp(Some(chain(&error))),
+                Err(error) => return End::Refused(error),
             }
         }
     }

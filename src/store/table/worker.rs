@@ -16,8 +16,8 @@ use crate::dynamodb::{DynamoDb, SERVICE};
 
 type Job = Box<dyn FnOnce(DynamoDb) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// An answer on its way between the threads.
-const HANDOVER: Duration = Duration::from_millis(200);
+/// An answer on its way between the threads, on a machine that has much to do.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// The thread, which ends with this value.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// One call, waited for until `until`. `None` = no answer by then, and nothing is known of it.
+    /// One call that ends by itself at `until`. `None` = it did not, and nothing is known of it.
     pub(super) fn call<T, F>(&self, until: Instant, call: impl FnOnce(DynamoDb) -> F + Send + 'static) -> Option<T>
     where
         T: Send + 'static,
@@ -69,9 +69,7 @@ impl Worker {
         let (sender, answer) = answers::channel();
         let job: Job = Box::new(move |dynamodb| {
             Box::pin(async move {
-                if let Ok(value) = tokio::time::timeout_at(until.into(), call(dynamodb)).await {
-                    let _ = sender.send(value);
-                }
+                let _ = sender.send(call(dynamodb).await);
             })
         });
         self.jobs.send(job).ok()?;
