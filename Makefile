@@ -14,6 +14,9 @@ PYTHON := $(CURDIR)/.venv/bin/python -B
 export SLURM_EC2_BIN_DIR ?= $(RELEASE_DIR)
 export SLURM_EC2_MOTO_SERVER ?= $(CURDIR)/.venv/bin/moto_server
 
+# A registry has bad moments; cargo's own default is 3.
+export CARGO_NET_RETRY ?= 10
+
 # In the order given also under -j: all of them want both processors and cargo's lock.
 .NOTPARALLEL:
 .PHONY: build deps demo test unit e2e bench lint fmt clean

@@ -15,8 +15,9 @@ use crate::model::node::{Base, SlurmNode};
 use crate::plan::requeue::{Candidate, Verdict, Waiting, judge};
 use crate::slurm::jobs::SlurmJob;
 
-/// How long a job is waited for that Slurm has not requeued yet, and the pause between two looks.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a job is waited for that Slurm has not requeued yet, and the pause between two looks. Slurm needs a moment; a slurmctld that
+/// has to wait for a processor, or is in the middle of saving, some seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Everything here together; a slurmctld that is slow is not loaded further.

@@ -56,10 +56,10 @@ class Accounts:
         _remove(self.name)
 
     def _remove_left_over(self):
-        """What a run left that was killed with SIGKILL: its pid is in the name."""
+        """What a run left that was killed with SIGKILL: its pid is in the name, and may be this run's by now."""
         for entry in pwd.getpwall():
             found = re.fullmatch(rf"{NAME}(\d+)", entry.pw_name)
-            if found and not Path(f"/proc/{found[1]}").exists():
+            if found and (entry.pw_name == self.name or not Path(f"/proc/{found[1]}").exists()):
                 for path in (SUDOERS / entry.pw_name, SUDOERS / f"{entry.pw_name}.new"):
                     path.unlink(missing_ok=True)
                 _remove(entry.pw_name)

@@ -15,6 +15,11 @@ the Availability Zone you requested.</Message></Error></Errors><RequestID>111111
 HOP = {"connection", "content-length", "transfer-encoding", "date", "server"}
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # the default of 5 turns callers away when this process has to wait for a processor
+
+
 class Door:
     def __init__(self, port, behind, empty_templates):
         self.asked = []  # templates of all RunInstances, in order
@@ -34,7 +39,7 @@ class Door:
                 headers = {key: value for key, value in self.headers.items() if key.lower() not in HOP}
                 request = urllib.request.Request(behind + self.path, data=body, headers=headers, method="POST")
                 try:
-                    with urllib.request.urlopen(request, timeout=90) as answer:
+                    with urllib.request.urlopen(request, timeout=300) as answer:
                         return self.answer(answer.status, answer.headers, answer.read())
                 except urllib.error.HTTPError as error:
                     return self.answer(error.code, error.headers, error.read())
@@ -51,8 +56,7 @@ class Door:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", port), Handler)
         self.endpoint = f"http://127.0.0.1:{port}"
         threading.Thread(target=self.server.serve_forever, daemon=True, name="capacity").start()
 

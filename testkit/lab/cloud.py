@@ -36,7 +36,7 @@ class Cloud:
     def start(self):
         server = Path(sys.executable).parent / "moto_server"
         self.process = processes.start([server, "-H", "127.0.0.1", "-p", self.port], self.log_path)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             try:
                 urllib.request.urlopen(f"{self.endpoint}/moto-api/data.json", timeout=5).close()
@@ -60,7 +60,8 @@ class Cloud:
             region_name=REGION,
             aws_access_key_id="lab",
             aws_secret_access_key="lab",
-            config=Config(retries={"max_attempts": 1}, connect_timeout=5, read_timeout=90, proxies={}),
+            # A scenario may have stopped moto for a while.
+            config=Config(retries={"max_attempts": 5}, connect_timeout=30, read_timeout=300, proxies={}),
         )
 
     def create_template(self, name, image):

@@ -16,9 +16,9 @@ COUNT = 10
 
 
 def scenario():
-    # The programs' own deadline is half of ResumeTimeout at most; EC2 is away for some 15 s of it.
-    patience = 'attempt_timeout = "80s"\noperation_timeout = "80s"\n'
-    with Lab("concurrent", [Group("c5", COUNT)], resume_timeout=200, suspend_time=20, aws=patience) as lab:
+    # The programs' own deadline is half of ResumeTimeout at most; EC2 is away for some 15 s of it, on a slow machine for a minute.
+    patience = {"launch": 'deadline = "400s"\n', "aws": 'attempt_timeout = "400s"\noperation_timeout = "400s"\n'}
+    with Lab("concurrent", [Group("c5", COUNT)], resume_timeout=900, suspend_time=3600, **patience) as lab:
         watch = lab.watch
         nodes = lab.groups[0].nodes
         lab.cloud.process.send_signal(signal.SIGSTOP)
@@ -35,6 +35,7 @@ def scenario():
         lab.expect(all(len(found) == 1 for found in instances), f"instances by node: {dict(zip(nodes, instances))}")
         lab.expect(len({found[0] for found in instances}) == COUNT, f"nodes share instances: {dict(zip(nodes, instances))}")
         lab.expect(len(watch.instances) == COUNT, f"{len(watch.instances)} instances were launched for {COUNT} nodes")
+        lab.power_down()
         lab.expect_clean(90)
 
 

@@ -7,6 +7,7 @@ What was saved decides what slurmctld does (observed on 22.05, 24.11 and 26.05):
 """
 
 import shutil
+import threading
 import time
 
 from lab import Lab
@@ -14,6 +15,7 @@ from slurm_conf import Group
 from watch import is_up
 
 NODE = "c5-1"
+JOB_NAME = "saved-before"
 
 
 def scenario():
@@ -29,14 +31,16 @@ def not_saved(registered):
     def boot_delay(instance):
         if not first:
             first.append(instance["id"])
-        return 1.0 if registered or instance["id"] != first[0] else 600.0
+        return 1.0 if registered or instance["id"] != first[0] else None
 
     with Lab("crash-restart", [Group("c5", 2)], boot_delay=boot_delay) as lab:
         watch = lab.watch
-        # The job waits long enough to be saved itself (slurmctld saves within 5 s); the power-up after that is what is lost.
-        job, _ = lab.submit("c5", 1, "srun hostname", "--begin=now+25")
-        time.sleep(8)
+        # Held until it is saved itself: the power-up after that is what is lost. A first life, before the crash, does not end.
+        second_life = lab.root / "jobs/second-life"
+        script = f"[ -e {second_life} ] || sleep 6000; srun hostname"
+        job, _ = lab.submit("c5", 1, script, "--hold", f"--job-name={JOB_NAME}")
         before = snapshot(lab)
+        lab.command(["scontrol", "release", job])
         watch.wait(f"the first call of slurm_resume for {NODE}", lambda seen: seen.calls_of("slurm_resume", NODE), 60)
         old = watch.wait("an instance in the mapping", lambda seen: seen.mapping["nodes"].get(NODE, {}).get("instance_id"), 60)
         if registered:
@@ -45,13 +49,19 @@ def not_saved(registered):
             watch.wait(f"the address of {NODE}", lambda seen: seen.nodes[NODE]["address"].startswith("127.20."), 60)
         lab.kill_slurmctld()
         put_back(lab, before)
+        second_life.touch()
         # Boot times are whole seconds: let the old instance be older than the second call by more than that.
         time.sleep(3)
         lab.start_slurmctld()
+        lab.command(["scontrol", "release", job])
         watch.say("slurmctld started again with what it had saved before the power-up")
         watch.wait(f"a second call of slurm_resume for {NODE}", lambda seen: len(seen.calls_of("slurm_resume", NODE)) == 2, 60)
         watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
-        lab.expect(watch.first("instance", old, lambda state: state in ("shutting-down", "terminated")), f"{old}, launched before the second call, was not terminated")
+        watch.wait(
+            f"{old}, launched before the second call, terminated",
+            lambda seen: seen.first("instance", old, lambda state: state in ("shutting-down", "terminated")),
+            60,
+        )
         instances = watch.instances_of(NODE)
         lab.expect(len(instances) == 2 and instances[0] == old, f"instances of {NODE} in turn: {instances}; expected {old} and one that replaced it")
         lab.expect(len(watch.instances) == 2, f"{len(watch.instances)} instances were launched for one node and one replacement")
@@ -60,15 +70,18 @@ def not_saved(registered):
 
 
 def saved():
-    with Lab("crash-saved", [Group("c5", 2)], boot_delay=lambda _instance: 14.0) as lab:
+    restarted = threading.Event()
+    with Lab("crash-saved", [Group("c5", 2)], boot_delay=lambda _instance: 1.0 if restarted.is_set() else None) as lab:
         watch = lab.watch
         job, _ = lab.submit("c5", 1, "srun hostname")
         instance = watch.wait("an instance in the mapping", lambda seen: seen.mapping["nodes"].get(NODE, {}).get("instance_id"), 60)
-        time.sleep(8)
+        address = watch.wait("its address", lambda seen: seen.instances.get(instance), 60)["address"]
+        # It is told to slurmctld after the power-up, so where the one is the other is too.
+        watch.wait("slurmctld has saved the address", lambda _seen: has_saved(lab.root / "slurmctld", "node_state", address), 60)
         lab.kill_slurmctld()
         lab.start_slurmctld()
+        restarted.set()
         watch.say("slurmctld started again with the power-up saved")
-        watch.wait(f"{NODE} registered", lambda seen: is_up(seen.nodes.get(NODE)), 60)
         watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 120)
         lab.expect(watch.instances_of(NODE) == [instance], f"instances of {NODE}: {watch.instances_of(NODE)}, expected {instance} alone")
         lab.expect(len(watch.calls_of("slurm_resume", NODE)) == 1, f"slurmctld called slurm_resume again for a node saved as powering up: {watch.calls}")
@@ -78,10 +91,25 @@ def saved():
 def snapshot(lab):
     """A copy of what slurmctld has saved. Put back after the crash, it makes sure that the power-up was not saved."""
     copy = lab.root / "slurmctld-before"
-    shutil.copytree(lab.root / "slurmctld", copy)
-    for name in ("job_state", "node_state"):
-        lab.expect((copy / name).exists(), f"slurmctld had not saved {name} before the power-up")
+    lab.watch.wait("slurmctld has saved the job and its nodes", lambda _seen: copied(lab, copy), 60)
     return copy
+
+
+def copied(lab, copy):
+    """False: not saved yet, or it was just being written."""
+    shutil.rmtree(copy, ignore_errors=True)
+    try:
+        shutil.copytree(lab.root / "slurmctld", copy)
+    except (OSError, shutil.Error):
+        return False
+    return has_saved(copy, "job_state", JOB_NAME) and has_saved(copy, "node_state", NODE)
+
+
+def has_saved(folder, name, text):
+    try:
+        return text.encode() in (folder / name).read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def put_back(lab, copy):

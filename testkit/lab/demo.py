@@ -11,13 +11,13 @@ from lab import Lab, LabError
 from slurm_conf import Group
 from watch import NotSeen, is_up
 
-SHOW_NAME = "srun sh -c 'echo \"$SLURMD_NODENAME\"; sleep 3'"
+SHOW_NAME = "srun sh -c 'echo \"$SLURMD_NODENAME\"; sleep 10'"
 
 
 def scenario(show=False):
-    groups = [Group("c5", 4), Group("gpu", 2), Group("dark", 1, image="dark", resume_timeout=30)]
-    # Idle for so long that it is seen.
-    with Lab("demo", groups, show=show, suspend_time=8) as lab:
+    groups = [Group("c5", 4), Group("gpu", 2), Group("dark", 1, image="dark", resume_timeout=45)]
+    # Jobs run, and nodes are idle, for so long that it is seen.
+    with Lab("demo", groups, show=show, suspend_time=12) as lab:
         watch = lab.watch
         watch.zero = time.time()
         watch.say("cluster: partitions c5 (4 nodes), gpu (2 nodes), dark (1 node whose image never boots); all nodes are off")

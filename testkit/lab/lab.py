@@ -21,7 +21,7 @@ import slurm_conf
 from capacity import Door
 from cloud import ALIVE, Cloud
 from standin import Metadata, StandIns
-from watch import Watch, is_off
+from watch import NotSeen, Watch, is_off
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RELEASE = REPOSITORY / "target/x86_64-unknown-linux-gnu/release"
@@ -172,7 +172,7 @@ class Lab:
         # --force: the folder's parents may be writable by others, as /tmp is; nobody else uses this munged.
         command = ["munged", "--foreground", "--force", *(f"--{option}={folder / name}" for option, name in options.items())]
         self.munged = processes.start(command, self.root / "log/munged.log", self.env)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not (folder / "socket").exists():
             if self.munged.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"munged did not start; see {self.root}/log/munged.log")
@@ -269,7 +269,7 @@ strategy = "all-or-nothing"
 
     def start_slurmctld(self):
         self.slurmctld = processes.start(["slurmctld", "-D", "-f", self.conf], self.root / "log/slurmctld.out", self.env, cwd=self.root / "log")
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while "is UP" not in self.command(["scontrol", "ping"], timeout=10, check=False):
             if self.slurmctld.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"slurmctld did not start; see {self.root}/log/slurmctld.log and slurmctld.out")
@@ -300,14 +300,14 @@ strategy = "all-or-nothing"
         self.daemons[name].wait()
         self.watch.say(f"{name} killed with SIGKILL")
 
-    def admin(self, *arguments, timeout=120, check=True):
+    def admin(self, *arguments, timeout=900, check=True):
         """`slurm-ec2 …` as SlurmUser; its stdout."""
         owner = pwd.getpwnam(self.user)
         user = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
         environment = {"SLURM_EC2_CONFIG": str(self.root / "etc/slurm-ec2.toml")}
         return self.command([*user, self.root / "programs/bin/slurm-ec2", *arguments], timeout, check, environment)
 
-    def command(self, arguments, timeout=90, check=True, env=None):
+    def command(self, arguments, timeout=300, check=True, env=None):
         """Runs a command in the cluster's environment; its stdout. Without `check` a failure gives ''."""
         try:
             done = subprocess.run(
@@ -328,6 +328,18 @@ strategy = "all-or-nothing"
                 raise LabError(f"{' '.join(map(str, arguments))}: exit status {done.returncode}: {done.stderr.strip()}")
             return ""
         return done.stdout
+
+    def takes(self, *arguments):
+        """Does slurmctld take it? For what it may refuse for a moment."""
+        try:
+            self.command(arguments)
+        except LabError:
+            return False
+        return True
+
+    def shown(self, *what):
+        """`scontrol show …`, '' while slurmctld does not answer."""
+        return self.command(["scontrol", "show", *what], check=False)
 
     def expand(self, hostlist):
         """Names of a host list made of this lab's nodes."""
@@ -360,6 +372,12 @@ strategy = "all-or-nothing"
         self.watch.say(f"power-up of {','.join(nodes)} asked by hand")
         self.command(["scontrol", "update", f"nodename={','.join(nodes)}", "state=power_up"])
 
+    def power_down(self):
+        """Every node that is not off, as SuspendTime would: scenarios that look at nodes while they are up have a long one."""
+        nodes = [name for name, node in self.watch.nodes.items() if not is_off(node)]
+        self.watch.say(f"power-down of {','.join(nodes)} asked by hand")
+        self.command(["scontrol", "update", f"nodename={','.join(nodes)}", "state=power_down"])
+
     def job_output(self, job):
         return (self.root / f"jobs/{job}.out").read_text(encoding="utf-8")
 
@@ -369,14 +387,23 @@ strategy = "all-or-nothing"
         if not truth:
             raise LabError(f"wrong: {what}")
 
+    def settles(self, problems, timeout=60):
+        """`problems()` tells none any more: for what is written a moment before or after it can be seen elsewhere."""
+        try:
+            self.watch.wait("all as it must be", lambda _seen: not problems(), timeout)
+        except NotSeen:
+            found = problems()
+            self.expect(not found, "; ".join(found))
+
     def expect_clean(self, timeout=60):
         """No instance alive, nothing in the mapping, every node ready for use, and nothing odd seen on the way."""
-        self.watch.wait("no instance alive at EC2", lambda watch: not self._alive(), timeout)
+        client = self.cloud.client()
+        self.watch.wait("no instance alive at EC2", lambda _seen: not self._alive(client), timeout)
         self.watch.wait("every node idle and powered down", lambda watch: all(map(is_off, watch.nodes.values())), timeout)
         self.watch.wait("an empty mapping", lambda watch: not watch.mapping["nodes"] and not watch.mapping["condemned"], timeout)
         oddities = self.watch.failures + self.stand_ins.failures
         self.expect(not oddities, "; ".join(oddities))
 
-    def _alive(self):
-        instances = self.cloud.instances(self.cloud.client())
+    def _alive(self, client):
+        instances = self.cloud.instances(client)
         return [name for name, instance in instances.items() if instance["state"] in ALIVE]

@@ -48,7 +48,7 @@ def check_alone():
                 "NODE_BOOT_SLURMD": str(slurmd),
                 **settings,
             }
-            done = subprocess.run([NODE_BOOT], env=environment, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False)
+            done = subprocess.run([NODE_BOOT], env=environment, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL, check=False)
             return done.returncode, done.stdout + done.stderr
 
         def expect(what, answer, status, text):
@@ -77,7 +77,7 @@ def check_alone():
 
 def scenario():
     check_alone()
-    with Lab("node-boot", [Group("c5", 3)]) as lab:
+    with Lab("node-boot", [Group("c5", 3)], suspend_time=3600) as lab:
         lab.power_up("c5-1", "c5-3")
         lab.watch.wait("c5-1 and c5-3 up", lambda seen: all(is_up(seen.nodes.get(node)) for node in ("c5-1", "c5-3")), 60)
         with lab.watch.changed:
@@ -92,6 +92,7 @@ def scenario():
             for pid in processes.with_marker(f"{MARKER}={instance}"):
                 commands.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0"))
             lab.expect(any(command[1:3] == ["-N", node] for command in commands), f"instance {instance} does not run slurmd -N {node} but {commands}")
+        lab.power_down()
         lab.expect_clean()
         # Slurm 22.05 still shows the address of a node that is off. An instance that is given it again must not take that node.
         late = lab.command(

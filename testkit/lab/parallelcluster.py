@@ -26,7 +26,7 @@ def scenario():
         # A name that a careless split takes apart at the wrong place.
         Resource("pear-dy-2", "mixod", static=0, dynamic=3, api="create-fleet"),
     ]
-    with HeadNode("parallelcluster", resources, suspend_time=45, resume_timeout=120, extra=PATIENT) as lab:
+    with HeadNode("parallelcluster", resources, suspend_time=3600, extra=PATIENT) as lab:
         watch = lab.watch
         checked = lab.check()
         lab.expect(checked.count(": fine") == 2, f"slurm-ec2 check says: {checked}")
@@ -44,8 +44,10 @@ def scenario():
         odd = [line for line in log.splitlines() if not LINE.match(line)]
         lab.expect(log and not odd, f"lines that the package would not write: {odd[:3]}")
         lab.expect((lab.root / "ec2-log/slurm_suspend.log").stat().st_size, "slurm_suspend.log is empty")
+        lab.power_down()
         lab.expect_clean(150)
-        lab.expect(not list((lab.root / "share").iterdir()), "a wrapper left its copy of the resume file")
+        share = lab.root / "share"
+        lab.settles(lambda: [f"a wrapper left its copy of the resume file: {path.name}" for path in share.iterdir()])
 
 
 def at_the_same_time(lab, going, first, second):
@@ -92,27 +94,34 @@ def published(lab, nodes):
     """The item, the record and Slurm's address of each node are those of the instance that the mapping names, to the letter."""
     lab.watch.wait("every node mapped", lambda seen: all(node in seen.mapping["nodes"] for node in nodes), 60)
     lab.watch.wait("every node up", lambda seen: all(is_up(seen.nodes.get(node)) for node in nodes), 60)
+    lab.settles(lambda: unpublished(lab, nodes))
+
+
+def unpublished(lab, nodes):
     mapping, items, records, shown = lab.watch.mapping["nodes"], lab.items(), lab.records(), lab.watch.nodes
+    problems = []
     for node in nodes:
-        entry = mapping[node]
-        instance = lab.watch.instances[entry["instance_id"]]
+        instance = lab.watch.instances[mapping[node]["instance_id"]]
         expected = {"Id": node, "InstanceId": instance["id"], "HeadNodePrivateIp": HEAD_IP, "HeadNodeHostname": HEAD_NAME}
-        item = items.get(node)
-        lab.expect(item == {key: {"S": value} for key, value in expected.items()}, f"the item of {node} is {item}")
-        record = records.get(f"{node}.{DOMAIN}")
-        lab.expect(record == (120, [instance["address"]]), f"the record of {node} is {record}, its address {instance['address']}")
-        lab.expect(shown[node]["address"] == instance["address"], f"NodeAddr of {node} is {shown[node]['address']}")
+        item, record, address = items.get(node), records.get(f"{node}.{DOMAIN}"), instance["address"]
         text = lab.command(["scontrol", "show", "node", node])
-        lab.expect(f"NodeHostName={node} " in text, f"NodeHostName of {node} is not its name: {text}")
+        checks = [
+            (item == {key: {"S": value} for key, value in expected.items()}, f"the item of {node} is {item}"),
+            (record == (120, [address]), f"the record of {node} is {record}, its address {address}"),
+            (shown[node]["address"] == address, f"NodeAddr of {node} is {shown[node]['address']}"),
+            (f"NodeHostName={node} " in text, f"NodeHostName of {node} is not its name: {text}"),
+        ]
+        problems += [problem for holds, problem in checks if not holds]
+    return problems
 
 
 def failures():
     resources = [
         Resource("apple", "core", static=0, dynamic=2),
         Resource("rotten", "core", static=0, dynamic=2, template_exists=False),
-        Resource("dark", "core", static=0, dynamic=1, image="dark", resume_timeout=25),
+        Resource("dark", "core", static=0, dynamic=1, image="dark", resume_timeout=45),
     ]
-    with HeadNode("parallelcluster-failures", resources, suspend_time=20, extra=PATIENT) as lab:
+    with HeadNode("parallelcluster-failures", resources, suspend_time=3600, extra=PATIENT) as lab:
         watch = lab.watch
         never_up = "dark-dy-core-1"
         lab.power_up(never_up)
@@ -121,6 +130,7 @@ def failures():
         stale_heartbeat(lab, "apple-dy-core-2")
         good, _ = lab.submit("apple", 1, "srun hostname")
         watch.wait(f"job {good} COMPLETED", lambda seen: seen.jobs.get(good) == "COMPLETED", 120)
+        lab.power_down()
         lab.expect_clean(90)
 
 
@@ -129,10 +139,7 @@ def refused(lab, nodes):
     job, _ = lab.submit("rotten", len(nodes), "true")
     for node in nodes:
         lab.watch.wait(f"{node} down with its code", lambda seen, node=node: down_for(seen, node, "(Code:InvalidLaunchTemplateName"), 60)
-    path = lab.root / "ec2-log/slurm_resume.events"
-    lab.watch.wait("an event of the failed launch", lambda _seen: path.exists() and path.read_bytes().endswith(b"}\n"), 20)
-    events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    event = next(event for event in events if event["event-type"] == "node-launch-failure-count")
+    event = lab.watch.wait("an event of the failed launch", lambda _seen: failure_event(lab.root / "ec2-log/slurm_resume.events"), 20)
     detail = event["detail"]
     head = (event["scheduler"], event["component"], event["level"])
     lab.expect(head == ("slurm", "slurm-resume", "WARNING"), f"the event is {event}")
@@ -140,21 +147,26 @@ def refused(lab, nodes):
     named = [node["name"] for code in detail["error-details"].values() for node in code["nodes"]]
     lab.expect(sorted(named) == nodes, f"the event names {named}")
     lab.expect(not [node for node in nodes if node in lab.items()], f"{TABLE} has items of nodes without instances")
-    lab.command(["scancel", job], timeout=90)
+    lab.command(["scancel", job])
     as_clustermgtd(lab, nodes)
+
+
+def failure_event(path):
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    events = [json.loads(line) for line in lines if line.endswith("\n")]
+    return next((event for event in events if event["event-type"] == "node-launch-failure-count"), None)
 
 
 def too_late(lab, node):
     """A node that never registers: ResumeFailProgram is slurm_suspend, which terminates and leaves state and address as evidence."""
     watch = lab.watch
-    watch.wait(f"{node} mapped", lambda seen: node in seen.mapping["nodes"], 60)
-    instance = watch.instances_of(node)[-1]
+    instance = watch.wait(f"{node} mapped", lambda seen: seen.instances_of(node), 60)[-1]
     address = watch.wait("its instance", lambda seen: seen.instances.get(instance), 10)["address"]
     watch.wait("its instance terminated after ResumeTimeout", lambda seen: seen.instances[instance]["state"] == "terminated", 90)
-    lab.expect(watch.calls_of("slurm_suspend", node), f"slurm_suspend was not called for {node}")
-    now = watch.wait(f"{node} down", lambda seen: down_for(seen, node, ""), 20)
+    watch.wait(f"slurm_suspend called for {node}", lambda seen: seen.calls_of("slurm_suspend", node), 60)
+    now = watch.wait(f"{node} down and off", lambda seen: (now := down_for(seen, node, "")) and "POWERED_DOWN" in now["state"] and now, 60)
     # By both together the package's clustermgtd counts boot timeouts (its protected mode).
-    lab.expect("POWERED_DOWN" in now["state"] and now["address"] == address, f"{node} is {now}, its instance had {address}")
+    lab.expect(now["address"] == address, f"{node} is {now}, its instance had {address}")
     as_clustermgtd(lab, [node])
 
 
@@ -179,6 +191,6 @@ def as_clustermgtd(lab, nodes):
     """What the package's daemon does with nodes that are down."""
     addresses = ",".join(nodes)
     reset = [f"nodename={addresses}", f"nodeaddr={addresses}", f"nodehostname={addresses}"]
-    lab.command(["scontrol", "update", *reset, "state=power_down_force", "reason=lab"], timeout=90)
+    lab.command(["scontrol", "update", *reset, "state=power_down_force", "reason=lab"])
     for node in nodes:
         lab.watch.wait(f"{node} idle and off", lambda seen, node=node: is_off(seen.nodes.get(node)), 60)

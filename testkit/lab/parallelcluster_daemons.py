@@ -43,7 +43,7 @@ def scenario():
     # What a site has in minutes is in seconds here, and moto launches MinCount instances, whatever MaxCount says. Everything else is as
     # the cookbook writes it.
     lines = "loop_time = 3\norphaned_instance_timeout = 20\nlaunch_max_batch_size = 1\n"
-    with DaemonsHeadNode("parallelcluster-daemons", resources, clustermgtd=lines, suspend_time=600, resume_timeout=120) as lab:
+    with DaemonsHeadNode("parallelcluster-daemons", resources, clustermgtd=lines, suspend_time=3600) as lab:
         theirs = lab.launched_by_the_package(TAKEN_OVER)
         lab.watch.wait(f"{TAKEN_OVER} up", lambda seen: is_up(seen.nodes[TAKEN_OVER]), 90)
         what_it_would_do(lab)
@@ -70,21 +70,26 @@ def what_it_would_do(lab):
 def static_comes_up(lab):
     """Down, launched, published, booted: nobody asks Slurm to power it up."""
     watch = lab.watch
-    down = f"node {STATIC}: DOWN+POWERED_DOWN, reason: Static node maintenance: unhealthy node is being replaced"
-    watch.wait(f"{STATIC} down", lambda seen: any(line.endswith(down) for line in seen.lines), 60)
+    # States that pass: slurmctld's log says for ever that they were.
+    was_set(lab, STATIC, "reason set to: Static node maintenance: unhealthy node is being replaced", "state set to DOWN")
     watch.wait(f"{STATIC} up", lambda seen: is_up(seen.nodes[STATIC]), 120)
     published(lab, [STATIC])
     lab.expect(not watch.calls_of("slurm_resume"), "slurmctld was asked to power a static node up")
-    code = "(Code:InvalidLaunchTemplateName"
-    watch.wait(f"{BROKEN} down with EC2's code", lambda seen: seen.nodes[BROKEN]["reason"].startswith(code), 60)
+    was_set(lab, BROKEN, "reason set to: (Code:InvalidLaunchTemplateName")
     lab.expect(BROKEN not in lab.items(), "a node without instance has an item")
+
+
+def was_set(lab, node, *words):
+    log = lab.root / "log/slurmctld.log"
+    for word in words:
+        lab.watch.wait(f"{node} {word}", lambda _seen, word=word: f"update_node: node {node} {word}" in log.read_text(errors="replace"), 60)
 
 
 def gone_behind_slurms_back(lab):
     """slurm_resume goes by the heartbeat; the job of an instance that is gone is requeued and runs again."""
     watch = lab.watch
     # Its first life ends with the instance, its second one with the fleet.
-    script = '[ "${SLURM_RESTART_COUNT:-0}" -ge 2 ] || sleep 600'
+    script = '[ "${SLURM_RESTART_COUNT:-0}" -ge 2 ] || sleep 6000'
     job, _ = lab.submit("queue", 1, script, f"--nodelist={FIRST}")
     watch.wait(f"job {job} RUNNING", lambda seen: seen.jobs.get(job) == "RUNNING", 120)
     lab.expect(watch.calls_of("slurm_resume", FIRST), "the job runs though slurm_resume was not called")
@@ -103,13 +108,14 @@ def gone_behind_slurms_back(lab):
 
 def requeued(lab, job, times):
     shown = f" Restarts={times} "
-    lab.watch.wait(f"job {job} requeued", lambda _seen: shown in lab.command(["scontrol", "show", "job", "-o", job], check=False), 60)
+    lab.watch.wait(f"job {job} requeued", lambda _seen: shown in lab.shown("job", "-o", job), 60)
 
 
 def at_once(lab, job, node):
     """A requeued job waits for two minutes. Without that wait it goes to another node: slurmctld still tries for a minute to end its last
     run at the old address, behind which there is the next instance here, as all addresses are this host's."""
-    lab.command(["scontrol", "update", f"jobid={job}", f"reqnodelist={node}", "starttime=now"])
+    update = ["scontrol", "update", f"jobid={job}", f"reqnodelist={node}", "starttime=now"]
+    lab.watch.wait(f"job {job} to go to {node}", lambda _seen: lab.takes(*update), 60)
 
 
 def by_clusterstatusmgtd(lab, job):
@@ -121,13 +127,14 @@ def by_clusterstatusmgtd(lab, job):
     requeued(lab, job, 2)
     watch.wait(f"job {job} of the stopped fleet PENDING", lambda seen: seen.jobs.get(job) == "PENDING", 30)
     through(lab, ["RUNNING", "STOP_REQUESTED", "STOPPING", "STOPPED"])
-    lab.expect("STOPPING" in lab.statuses.seen, f"the fleet was never STOPPING: {lab.statuses.seen}")
+    lab.expect("is now STOPPING" in "\n".join(lab.log("clusterstatusmgtd")), "clusterstatusmgtd does not say that the fleet was STOPPING")
     written(lab, "STOP_REQUESTED")
     lab.set_status("STOPPED", "START_REQUESTED")
     watch.wait("the fleet RUNNING", lambda _seen: lab.status()["status"] == "RUNNING", 120)
     written(lab, "START_REQUESTED")
     lab.expect(lab.partition_states() == UP, f"partitions of a started fleet: {lab.partition_states()}")
-    at_once(lab, job, FIRST)
+    # On a slow machine its own wait may be over already, and slurmctld's minute, too: then it runs on the node of its last life.
+    lab.command(["scontrol", "update", f"jobid={job}", f"reqnodelist={FIRST}", "starttime=now"], check=False)
     statics_up(lab)
     watch.wait(f"job {job} COMPLETED", lambda seen: seen.jobs.get(job) == "COMPLETED", 150)
     through(lab, ["RUNNING", "STOP_REQUESTED", "STOPPING", "STOPPED", "START_REQUESTED", "STARTING", "RUNNING"])
@@ -135,8 +142,9 @@ def by_clusterstatusmgtd(lab, job):
 
 def through(lab, expected):
     """The fleet was so, in this order. A request that is taken at once and a start with nothing in its way may not have been seen."""
+    lab.watch.wait(f"the fleet {expected[-1]} at last", lambda _seen: lab.statuses.seen[-1:] == expected[-1:], 60)
     seen, left = lab.statuses.seen, iter(expected)
-    lab.expect(seen[-1] == expected[-1] and all(one in left for one in seen), f"the fleet was {seen}, expected {expected}")
+    lab.expect(all(one in left for one in seen), f"the fleet was {seen}, expected {expected}")
 
 
 def statics_up(lab):

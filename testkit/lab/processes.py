@@ -131,7 +131,7 @@ def stop(process, grace=5.0):
         process.wait(grace)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(grace)
+        process.wait()  # it is gone as soon as the machine has a moment
 
 
 def end_all(grace=3.0):

@@ -36,9 +36,10 @@ def scenario():
         # Registrations come from 127.0.0.1 here, which cloud_reg_addrs would take for every node's address.
         kept = [item for item in shipped["SlurmctldParameters"].split(",") if item != "cloud_reg_addrs"]
         shipped["SlurmctldParameters"] = ",".join([*kept, "power_save_interval=1", "power_save_min_interval=0"])
-    with Lab("shipped-conf", [Group("c5", 1)], extra=shipped) as lab:
+    with Lab("shipped-conf", [Group("c5", 1)], suspend_time=3600, extra=shipped) as lab:
         lab.power_up("c5-1")
         lab.watch.wait("c5-1 up", lambda seen: is_up(seen.nodes.get("c5-1")), 60)
+        lab.power_down()
         lab.expect_clean()
         log = (lab.root / "log/slurmctld.log").read_text(encoding="utf-8", errors="replace")
         complaints = [line for line in log.splitlines() if COMPLAINT.search(line)]

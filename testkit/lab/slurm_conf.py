@@ -45,7 +45,7 @@ class Cluster:
     slurmctld_port: int
     first_node_port: int
     groups: list
-    resume_timeout: int = 120
+    resume_timeout: int = 300  # no boot takes as long, however slow the machine
     suspend_time: int = 4
     suspend_timeout: int = 3
     resume_fail: str = "slurm_resume_fail"  # ParallelCluster has slurm_suspend here
@@ -79,6 +79,10 @@ def render(cluster, version):
         "SlurmdParameters": "config_overrides",
         "ReturnToService": 2,
         "DebugFlags": "Power",
+        # What must not end a job or an order only because a process had to wait for a processor; and jobs are asked for long after.
+        "MessageTimeout": 30,
+        "BatchStartTimeout": 120,
+        "MinJobAge": 3600,
         # Scans every second, so that the lab is quick. Not cloud_reg_addrs: registrations come from 127.0.0.1 here.
         "SlurmctldParameters": "idle_on_node_suspend,power_save_interval=1,power_save_min_interval=0",
         "SchedulerParameters": "sched_interval=1,bf_interval=1,sched_min_interval=0",

@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import processes
+from capacity import Server
 
 MARKER = "SLURM_EC2_LAB_INSTANCE"
 POLL = 0.3  # seconds between two looks at moto
@@ -58,8 +59,7 @@ class Metadata:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{port}"
         threading.Thread(target=self.server.serve_forever, daemon=True, name="metadata").start()
 
@@ -69,7 +69,8 @@ class Metadata:
 
 
 class StandIns:
-    """`boot_delay(instance)` gives the seconds from first being seen running to the boot script's start."""
+    """`boot_delay(instance)` gives the seconds from now, when it is first seen running, to the boot script's start; None: not yet, it
+    is asked again at the next look."""
 
     def __init__(self, cloud, metadata, environment, node_boot, log_dir, on_change, boot_delay=lambda _instance: 1.0):
         self.cloud, self.metadata, self.node_boot = cloud, metadata, node_boot
@@ -113,8 +114,10 @@ class StandIns:
             elif instance["image"] == self.cloud.images["dark"]:
                 continue
             elif instance_id not in self.machines:
-                self.metadata.addresses[instance_id] = instance["address"]
-                self.machines[instance_id] = now + self.boot_delay(instance)
+                delay = self.boot_delay(instance)
+                if delay is not None:
+                    self.metadata.addresses[instance_id] = instance["address"]
+                    self.machines[instance_id] = now + delay
             elif isinstance(self.machines[instance_id], float):
                 if now >= self.machines[instance_id]:
                     self.machines[instance_id] = self._boot(instance)
@@ -132,9 +135,12 @@ class StandIns:
         machine = self.machines.pop(instance_id, None)
         self.metadata.addresses.pop(instance_id, None)
         if isinstance(machine, subprocess.Popen):
-            pids = processes.with_marker(f"{MARKER}={instance_id}")
-            nodes = {node for node in map(_slurmd_of, pids) if node}
-            processes.kill(pids)
+            nodes = set()
+            # One that was just being started is not seen at the first look.
+            while pids := processes.with_marker(f"{MARKER}={instance_id}"):
+                nodes |= {node for node in map(_slurmd_of, pids) if node}
+                processes.kill(pids)
+                time.sleep(0.02)
             if machine.poll() is None:
                 machine.kill()
             machine.wait()

@@ -10,8 +10,10 @@ import threading
 import time
 
 POLL = 0.25  # seconds
-# What is waited for must come, and the times given are what a fast machine needs at most; they only end a scenario that fails.
+# What is waited for must come, and the times given are what a fast machine needs at most; they only end a scenario that fails. On a
+# slow machine everything takes some times as long, and what is quick elsewhere may stand still for a while.
 PATIENCE = 4
+LEAST = 240  # seconds
 ADDRESS = re.compile(r"\bNodeAddr=(\S+)")
 STATE = re.compile(r"\bState=(\S+)")
 REASON = re.compile(r"\bReason=(.*?)(?: \[[^\][]*@[^\][]*\]|$)")
@@ -78,10 +80,10 @@ class Watch:
             self.say(f"EC2: instance {instance['id']} is {instance['state']} ({instance['address']})")
             self.changed.notify_all()
 
-    def wait(self, what, condition, timeout, strict=False):
-        """Returns the condition's first true value; `NotSeen` with `what` when there is none in `timeout` seconds, or on a slow machine in
-        a multiple of that. `strict`: something else makes it true later on."""
-        timeout *= 1 if strict else PATIENCE
+    def wait(self, what, condition, timeout):
+        """Returns the condition's first true value; `NotSeen` with `what` when there is none in a multiple of `timeout` seconds. A state
+        that passes may be over before the next look: the condition is of what stays, or of `first`."""
+        timeout = max(timeout * PATIENCE, LEAST)
         deadline = time.monotonic() + timeout
         with self.changed:
             while True:
