@@ -1,6 +1,7 @@
 //! EC2's answers in our words: the SDK's structures in, `Instance` and `Failure` out. Takes what is kept and drops the rest:
 //! an answer about 500 instances is a megabyte.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
@@ -16,71 +17,76 @@ use crate::model::time::Timestamp;
 
 /// What EC2 says of an instance, as far as it is of use, in its own order and words.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) id: Option<String>,
+pub(super) struct Told<'d> {
+    pub(super) id: Option<Cow<'d, str>>,
     pub(super) state: Option<InstanceStateName>,
-    pub(super) private_ip: Option<String>,
-    pub(super) private_dns: Option<String>,
-    pub(super) cards: Vec<Card>,
-    pub(super) instance_type: Option<String>,
-    pub(super) zone: Option<String>,
-    pub(super) subnet: Option<String>,
+    pub(super) private_ip: Option<Cow<'d, str>>,
+    pub(super) private_dns: Option<Cow<'d, str>>,
+    /// The primary one of its network interfaces.
+    pub(super) card: Option<Card<'d>>,
+    pub(super) instance_type: Option<Cow<'d, str>>,
+    pub(super) zone: Option<Cow<'d, str>>,
+    pub(super) subnet: Option<Cow<'d, str>>,
     pub(super) launch_time: Option<DateTime>,
     pub(super) tags: BTreeMap<String, String>,
 }
 
 /// One of an instance's network interfaces. Without a device it is not attached.
 #[derive(Debug, Default)]
-pub(super) struct Card {
+pub(super) struct Card<'d> {
     pub(super) device: Option<i32>,
     pub(super) card: Option<i32>,
-    pub(super) private_ip: Option<String>,
-    pub(super) private_dns: Option<String>,
+    pub(super) private_ip: Option<Cow<'d, str>>,
+    pub(super) private_dns: Option<Cow<'d, str>>,
 }
 
-impl Card {
+impl Card<'_> {
     /// EC2 lists an instance's interfaces in any order; the one that the host's own address is on has card 0 and device 0.
-    fn is_primary(&self) -> bool {
+    pub(super) fn is_primary(&self) -> bool {
         self.device == Some(0) && self.card.unwrap_or_default() == 0
     }
 }
 
-impl Told {
+impl Told<'_> {
     /// `None` for an entry without an id, which names nothing.
     pub(super) fn instance(self) -> Option<Instance> {
         let id = self.id.filter(|id| !id.is_empty())?;
-        let primary = self.cards.into_iter().find(Card::is_primary).unwrap_or_default();
-        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let primary = self.card.unwrap_or_default();
         Some(Instance {
-            id,
+            id: id.into_owned(),
             state: self.state.map_or(InstanceState::Unknown, |name| state(&name)),
-            private_ip: filled(primary.private_ip).or_else(|| filled(self.private_ip)),
+            private_ip: filled(primary.private_ip).or_else(|| filled(self.private_ip)).map(Cow::into_owned),
             hostname: filled(primary.private_dns).or_else(|| filled(self.private_dns)).map(first_label),
-            instance_type: self.instance_type,
-            zone: self.zone,
-            subnet: filled(self.subnet),
+            instance_type: self.instance_type.map(Cow::into_owned),
+            zone: self.zone.map(Cow::into_owned),
+            subnet: filled(self.subnet).map(Cow::into_owned),
             launch_time: self.launch_time.and_then(|time| u64::try_from(time.secs()).ok()).map(Timestamp::from_secs),
             tags: self.tags,
         })
     }
 }
 
+fn filled(text: Option<Cow<'_, str>>) -> Option<Cow<'_, str>> {
+    text.filter(|text| !text.is_empty())
+}
+
 /// As the SDK has read it.
 pub(super) fn instance(from: types::Instance) -> Option<Instance> {
     let card = |card: types::InstanceNetworkInterface| {
         let (device, number) = card.attachment.map_or((None, None), |at| (at.device_index, at.network_card_index));
-        Card { device, card: number, private_ip: card.private_ip_address, private_dns: card.private_dns_name }
+        let (private_ip, private_dns) = (card.private_ip_address.map(Cow::Owned), card.private_dns_name.map(Cow::Owned));
+        Card { device, card: number, private_ip, private_dns }
     };
     let tags = from.tags.unwrap_or_default().into_iter();
     let told = Told {
-        id: from.instance_id,
+        id: from.instance_id.map(Cow::Owned),
         state: from.state.and_then(|state| state.name),
-        private_ip: from.private_ip_address,
-        private_dns: from.private_dns_name,
-        cards: from.network_interfaces.unwrap_or_default().into_iter().map(card).collect(),
-        instance_type: from.instance_type.map(|kind| kind.as_str().to_owned()),
-        zone: from.placement.and_then(|placement| placement.availability_zone),
-        subnet: from.subnet_id,
+        private_ip: from.private_ip_address.map(Cow::Owned),
+        private_dns: from.private_dns_name.map(Cow::Owned),
+        card: from.network_interfaces.unwrap_or_default().into_iter().map(card).find(Card::is_primary),
+        instance_type: from.instance_type.map(|kind| Cow::Owned(kind.as_str().to_owned())),
+        zone: from.placement.and_then(|placement| placement.availability_zone).map(Cow::Owned),
+        subnet: from.subnet_id.map(Cow::Owned),
         launch_time: from.launch_time,
         tags: tags.filter_map(|tag| Some((tag.key?, tag.value.unwrap_or_default()))).collect(),
     };
@@ -99,10 +105,10 @@ pub(super) fn state(name: &InstanceStateName) -> InstanceState {
     }
 }
 
-fn first_label(name: String) -> String {
+fn first_label(name: Cow<'_, str>) -> String {
     match name.split_once('.') {
         Some((label, _)) => label.to_owned(),
-        None => name,
+        None => name.into_owned(),
     }
 }
 

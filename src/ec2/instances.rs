@@ -9,6 +9,8 @@
 //! answer: [`Reading::taken`] and the answer's own list together are always all of them. Whoever wants another field of an instance
 //! adds its element here and in [`Told`].
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_ec2::operation::describe_instances::DescribeInstances;
@@ -142,26 +144,26 @@ impl<'d> Split<'d> {
     }
 }
 
-fn told<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Told> {
+fn told<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Told<'d>> {
     let mut told = Told::default();
     cursor.children(item, |cursor, tag| {
         match tag.name {
-            b"instanceId" => told.id = Some(owned(cursor, tag)?),
+            b"instanceId" => told.id = Some(cursor.text(tag)?),
             b"instanceState" => told.state = state(cursor, tag)?,
-            b"instanceType" => told.instance_type = Some(owned(cursor, tag)?),
+            b"instanceType" => told.instance_type = Some(cursor.text(tag)?),
             b"launchTime" => told.launch_time = Some(time(&cursor.text(tag)?)?),
-            b"networkInterfaceSet" => told.cards = list(cursor, tag, card)?,
+            b"networkInterfaceSet" => told.card = primary(cursor, tag)?,
             b"placement" => cursor.children(tag, |cursor, tag| {
                 match tag.name {
-                    b"availabilityZone" => told.zone = Some(owned(cursor, tag)?),
+                    b"availabilityZone" => told.zone = Some(cursor.text(tag)?),
                     _ => cursor.skip(tag)?,
                 }
                 Some(())
             })?,
-            b"privateDnsName" => told.private_dns = Some(owned(cursor, tag)?),
-            b"privateIpAddress" => told.private_ip = Some(owned(cursor, tag)?),
-            b"subnetId" => told.subnet = Some(owned(cursor, tag)?),
-            b"tagSet" => told.tags = list(cursor, tag, pair)?.into_iter().flatten().collect(),
+            b"privateDnsName" => told.private_dns = Some(cursor.text(tag)?),
+            b"privateIpAddress" => told.private_ip = Some(cursor.text(tag)?),
+            b"subnetId" => told.subnet = Some(cursor.text(tag)?),
+            b"tagSet" => told.tags = tags(cursor, tag)?,
             _ => cursor.skip(tag)?,
         }
         Some(())
@@ -169,7 +171,19 @@ fn told<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Told> {
     Some(told)
 }
 
-fn card<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Card> {
+/// The primary one of a set of interfaces; `None` within for a set that has none.
+#[expect(clippy::option_option, reason = "the outer one is `?` of everything here")]
+fn primary<'d>(cursor: &mut Cursor<'d>, set: Tag<'d>) -> Option<Option<Card<'d>>> {
+    let mut primary = None;
+    cursor.children(set, |cursor, item| {
+        let card = card(cursor, item)?;
+        primary = primary.take().or_else(|| Some(card).filter(Card::is_primary));
+        Some(())
+    })?;
+    Some(primary)
+}
+
+fn card<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Card<'d>> {
     let mut card = Card::default();
     cursor.children(item, |cursor, tag| {
         match tag.name {
@@ -181,8 +195,8 @@ fn card<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Card> {
                 }
                 Some(())
             })?,
-            b"privateDnsName" => card.private_dns = Some(owned(cursor, tag)?),
-            b"privateIpAddress" => card.private_ip = Some(owned(cursor, tag)?),
+            b"privateDnsName" => card.private_dns = Some(cursor.text(tag)?),
+            b"privateIpAddress" => card.private_ip = Some(cursor.text(tag)?),
             _ => cursor.skip(tag)?,
         }
         Some(())
@@ -190,14 +204,26 @@ fn card<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Card> {
     Some(card)
 }
 
+/// Of two tags with the same key the last counts.
+fn tags<'d>(cursor: &mut Cursor<'d>, set: Tag<'d>) -> Option<BTreeMap<String, String>> {
+    let mut tags = BTreeMap::new();
+    cursor.children(set, |cursor, item| {
+        if let Some((key, value)) = pair(cursor, item)? {
+            tags.insert(key.into_owned(), value.into_owned());
+        }
+        Some(())
+    })?;
+    Some(tags)
+}
+
 /// A tag; `None` within for one without a key.
 #[expect(clippy::option_option, reason = "the outer one is `?` of everything here")]
-fn pair<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Option<(String, String)>> {
+fn pair<'d>(cursor: &mut Cursor<'d>, item: Tag<'d>) -> Option<Option<(Cow<'d, str>, Cow<'d, str>)>> {
     let (mut key, mut value) = (None, None);
     cursor.children(item, |cursor, tag| {
         match tag.name {
-            b"key" => key = Some(owned(cursor, tag)?),
-            b"value" => value = Some(owned(cursor, tag)?),
+            b"key" => key = Some(cursor.text(tag)?),
+            b"value" => value = Some(cursor.text(tag)?),
             _ => cursor.skip(tag)?,
         }
         Some(())
@@ -216,20 +242,6 @@ fn state<'d>(cursor: &mut Cursor<'d>, element: Tag<'d>) -> Option<Option<Instanc
         Some(())
     })?;
     Some(state)
-}
-
-/// The `item`s of a set.
-fn list<'d, T>(cursor: &mut Cursor<'d>, set: Tag<'d>, item: fn(&mut Cursor<'d>, Tag<'d>) -> Option<T>) -> Option<Vec<T>> {
-    let mut found = Vec::new();
-    cursor.children(set, |cursor, tag| {
-        found.push(item(cursor, tag)?);
-        Some(())
-    })?;
-    Some(found)
-}
-
-fn owned<'d>(cursor: &mut Cursor<'d>, element: Tag<'d>) -> Option<String> {
-    cursor.text(element).map(std::borrow::Cow::into_owned)
 }
 
 fn time(text: &str) -> Option<DateTime> {

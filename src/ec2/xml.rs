@@ -28,6 +28,17 @@ pub(super) enum Kind {
     Empty,
 }
 
+/// The bytes of EC2's names: letters and digits of ASCII. Looked up, since most of a document is names.
+const IN_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
 impl<'d> Cursor<'d> {
     pub(super) fn new(document: &'d [u8]) -> Self {
         Self { document, at: 0 }
@@ -105,12 +116,15 @@ impl<'d> Cursor<'d> {
 
     fn next(&mut self) -> Option<Tag<'d>> {
         let rest = self.document.get(self.at..)?;
-        let inner = &rest[memchr::memchr(b'<', rest)? + 1..];
+        let inner = match rest {
+            [b'<', inner @ ..] => inner,
+            _ => &rest[memchr::memchr(b'<', rest)? + 1..],
+        };
         let (kind, inner) = match inner.strip_prefix(b"/") {
             Some(inner) => (Kind::Close, inner),
             None => (Kind::Open, inner),
         };
-        let length = inner.iter().position(|byte| !byte.is_ascii_alphanumeric()).filter(|length| *length > 0)?;
+        let length = inner.iter().position(|byte| !IN_NAME[usize::from(*byte)]).filter(|length| *length > 0)?;
         let (name, behind) = inner.split_at(length);
         let (kind, behind) = match (kind, behind) {
             (kind, [b'>', behind @ ..]) => (kind, behind),

@@ -117,12 +117,20 @@ impl State {
         state
     }
 
-    /// Is this flag there? Whole words: POWER_DOWN is not part of POWERED_DOWN.
+    /// Is this flag there? Whole words: POWER_DOWN is not part of POWERED_DOWN. Of the many that are asked for a node has two or three, so
+    /// those are compared.
     pub(crate) fn has(&self, flag: &str) -> bool {
-        match FLAGS.iter().position(|known| *known == flag) {
-            Some(bit) => self.flags & (1 << bit) != 0,
-            None => self.unknown.iter().any(|unknown| unknown == flag),
-        }
+        self.known().any(|known| known == flag) || self.unknown.iter().any(|unknown| unknown == flag)
+    }
+
+    /// Flags of our table that are there, in its order.
+    fn known(&self) -> impl Iterator<Item = &str> {
+        let mut rest = self.flags;
+        std::iter::from_fn(move || {
+            let flag = FLAGS.get(rest.trailing_zeros() as usize)?;
+            rest &= rest - 1;
+            Some(*flag)
+        })
     }
 
     /// ResumeProgram was called and slurmd has not registered yet.
@@ -167,8 +175,7 @@ impl std::fmt::Display for State {
             Base::Unknown => "UNKNOWN",
             Base::Other(text) => text,
         })?;
-        let known = FLAGS.iter().enumerate().filter(|(bit, _)| self.flags & (1 << bit) != 0).map(|(_, flag)| *flag);
-        for flag in known.chain(self.unknown.iter().map(String::as_str)) {
+        for flag in self.known().chain(self.unknown.iter().map(String::as_str)) {
             write!(f, "+{flag}")?;
         }
         Ok(())

@@ -79,8 +79,22 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|error| de::Error::custom(format!("{text:?} is no RFC 3339 time: {error}")))
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// Reads a moment where its text stands: a mapping holds three for each node.
+struct Text;
+
+impl de::Visitor<'_> for Text {
+    type Value = Timestamp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
+        text.parse().map_err(|error| E::custom(format!("{text:?} is no RFC 3339 time: {error}")))
     }
 }
 

@@ -36,9 +36,12 @@ pub(crate) fn parse(text: &str, zone: Option<&Zone>) -> Result<Shown, ShowError>
     let mut shown = Shown::default();
     let mut current: Option<Draft<'_>> = None;
     let mut none = false;
-    for line in text.split_inclusive('\n') {
-        let complete = line.ends_with('\n');
-        let line = line.trim_end_matches(['\n', '\r']);
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'\n', rest.as_bytes());
+        let complete = end.is_some();
+        let line = rest[..end.unwrap_or(rest.len())].trim_end_matches('\r');
+        rest = end.map_or("", |end| &rest[end + 1..]);
         if let Some(rest) = line.strip_prefix("NodeName=") {
             finish(&mut shown, current.take())?;
             let mut draft = Draft::new(rest, zone);
@@ -97,11 +100,10 @@ fn finish(shown: &mut Shown, draft: Option<Draft<'_>>) -> Result<(), ShowError> 
 
 /// `a,b`; none for `(null)`.
 fn names(list: Option<&str>) -> Vec<String> {
-    let list = list.filter(|list| *list != "(null)").unwrap_or_default();
-    let parts = || list.split(',').filter(|name| !name.is_empty());
+    let Some(list) = list.filter(|list| !list.is_empty() && *list != "(null)") else { return Vec::new() };
     // Counted first: a vector that grows takes room for four.
-    let mut names = Vec::with_capacity(parts().count());
-    names.extend(parts().map(str::to_owned));
+    let mut names = Vec::with_capacity(list.bytes().filter(|byte| *byte == b',').count() + 1);
+    names.extend(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned));
     names
 }
 
@@ -149,8 +151,7 @@ impl<'a> Draft<'a> {
     /// The first line. In the `-o` form it is the whole record, with free text (reason, comment, extra) towards the end.
     fn read_head(&mut self, rest: &'a str) {
         // Everything before the free text is words without blanks, except OS=, whose words hold no key of ours.
-        let free = ["Reason=", "Comment=", "Extra="].iter().filter_map(|key| find_key(rest, key)).min();
-        let (fixed, tail) = rest.split_at(free.unwrap_or(rest.len()));
+        let (fixed, tail) = rest.split_at(free_text(rest));
         for token in fixed.split_ascii_whitespace().skip(1) {
             self.read_token(token);
         }
@@ -212,7 +213,10 @@ impl<'a> Draft<'a> {
     }
 
     fn read_token(&mut self, token: &'a str) {
-        let Some((key, value)) = token.split_once('=') else { return };
+        // The first letter tells of most that they are of no interest.
+        let Some(b'A' | b'B' | b'I' | b'L' | b'N' | b'P' | b'R' | b'S') = token.as_bytes().first() else { return };
+        let Some(at) = token.bytes().position(|byte| byte == b'=') else { return };
+        let (key, value) = (&token[..at], &token[at + 1..]);
         match key {
             "NodeAddr" => self.addr = Some(value),
             "NodeHostName" => self.hostname = Some(value),
@@ -234,9 +238,11 @@ fn word(text: &str) -> &str {
     text.split_ascii_whitespace().next().unwrap_or_default()
 }
 
-/// Where a key begins: at a word's start.
-fn find_key(text: &str, key: &str) -> Option<usize> {
-    text.match_indices(key).map(|(at, _)| at).find(|at| *at == 0 || text.as_bytes()[at - 1] == b' ')
+/// Where the free text of a one-line record begins: at the first word that begins with one of its keys; the end where there is none.
+fn free_text(record: &str) -> usize {
+    let mut words = std::iter::once(0).chain(memchr::memchr_iter(b' ', record.as_bytes()).map(|blank| blank + 1));
+    let is_free = |at: &usize| ["Reason=", "Comment=", "Extra="].iter().any(|key| record[*at..].starts_with(key));
+    words.find(is_free).unwrap_or(record.len())
 }
 
 /// What Slurm prints behind the free text of a one-line record: the words at its end that begin with one of these keys, each once.
@@ -294,6 +300,19 @@ mod tests {
 
     fn node<'a>(shown: &'a Shown, name: &str) -> &'a SlurmNode {
         shown.nodes.iter().find(|node| node.name == name).unwrap()
+    }
+
+    #[test]
+    fn free_text_begins_at_a_word() {
+        for (record, at) in [
+            ("n1 State=IDLE Reason=x", 14),
+            ("n1 XReason=y  Extra=Reason=z", 14),
+            ("Comment=", 0),
+            ("n1 State=IDLE", 13),
+            ("", 0),
+        ] {
+            assert_eq!(free_text(record), at, "{record}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Killed, or out of time, in the middle: see `plan.rs` for the order of the writes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::TableStore;
@@ -18,7 +19,7 @@ use super::records::{self, Journal, Running};
 use crate::aws::again::Pauses;
 use crate::model::time::Timestamp;
 use crate::store::atomic::random_hex;
-use crate::store::door::Draft;
+use crate::store::door::{Draft, Shared};
 use crate::store::error::StoreError;
 
 /// Pauses before a change runs again.
@@ -99,7 +100,7 @@ impl TableStore {
             own.forget_touched(&there);
             let content = self.content(&own.undone(&there))?;
             let (live, recovered) = records::at_work(&content.launches, now);
-            let before = content.mapping;
+            let before = Shared(Arc::new(content.mapping));
             let recorded = records::recorded(&content.launches);
             let mut draft = Draft { mapping: before.clone(), live, recovered, recorded, record: None };
             let value = change(&mut draft);

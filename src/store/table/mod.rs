@@ -201,9 +201,9 @@ impl TableStore {
     pub(crate) fn see(&self, wait: Duration, now: Timestamp) -> Result<Kept, StoreError> {
         let mut seen = None;
         self.run(wait, now, true, |draft| {
-            let mapping = std::mem::replace(&mut draft.mapping, Mapping::new(""));
+            let mapping = Arc::clone(&draft.mapping.0);
             let (live, recorded) = (std::mem::take(&mut draft.live), std::mem::take(&mut draft.recorded));
-            seen = Some(Kept { mapping: Arc::new(mapping), live, recorded });
+            seen = Some(Kept { mapping, live, recorded });
             None::<()>
         })?;
         seen.ok_or_else(|| self.contended(wait))

@@ -15,8 +15,8 @@ use crate::model::mapping::{Condemned, NodeEntry};
 use crate::store::launch_record::{DeadRecord, FoundRecord, RecordBatch, RecordEvent, RecordHeader, RecordState};
 use crate::store::tests::{entry as running_entry, header as record_header, request};
 
-/// Long enough for any machine.
-const WAIT: Duration = Duration::from_secs(60);
+/// Long enough for any machine and any order of turns, the pauses between them included; a test that passes never waits for it.
+const WAIT: Duration = Duration::from_mins(10);
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 /// The run's own end and the skew of clocks.
 const FREE: Timestamp = Timestamp::from_secs(1_800_000_180 + 60 + 1);
