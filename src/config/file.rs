@@ -137,18 +137,35 @@ pub(super) fn is_toml(text: &str) -> bool {
     DeTable::parse_recoverable(text).1.is_empty()
 }
 
+/// Must there be a `[[group]]`?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Groups,
+    /// Of the programs of a compute node, which launch nothing. A group that is there is read all the same.
+    Nothing,
+}
+
 /// The settings behind `text`; `path` is for the messages.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, ConfigError> {
-    let (settings, mistakes, _) = read(path, text);
+    parse_for(path, text, Need::Groups)
+}
+
+/// As [`parse`], of the file of a program with this need.
+pub(super) fn parse_for(path: &Path, text: &str, need: Need) -> Result<Settings, ConfigError> {
+    let (settings, mistakes, _) = read_for(path, text, need);
     if mistakes.is_empty() { Ok(settings) } else { Err(ConfigError::Mistakes(mistakes)) }
 }
 
 /// Settings (of use only without mistakes), the mistakes, and every key that was looked for.
 pub(super) fn read(path: &Path, text: &str) -> (Settings, Vec<Mistake>, Asked) {
+    read_for(path, text, Need::Groups)
+}
+
+fn read_for(path: &Path, text: &str, need: Need) -> (Settings, Vec<Mistake>, Asked) {
     let source = Source { path, text };
     let (document, errors) = DeTable::parse_recoverable(text);
     let reader = Reader::new(source);
-    let settings = sections::settings(&reader, path, document.get_ref());
+    let settings = sections::settings(&reader, path, document.get_ref(), need);
     let syntax = errors
         .into_iter()
         .map(|error| {

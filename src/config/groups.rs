@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::block;
 use super::checks::check_group;
+use super::file::Need;
 use super::index::index;
 use super::nodes::{self, Nodes};
 use super::queues::{NotANode, QueueIndex};
@@ -18,7 +19,7 @@ use super::tags::tags;
 use crate::model::policy::{LaunchPolicy, ScaleBy};
 use crate::model::recipe::{Api, Capacity, Group, GroupNodes, LaunchTemplate, Recipe};
 
-const NO_GROUP: &str = "add a [[group]] section with name, nodes and launch_template";
+const NO_GROUP: &str = "add a [[group]] section with name, nodes and launch_template; a compute node's own file needs none";
 
 /// What the rest of the file says to every group.
 pub(super) struct Context<'a> {
@@ -41,14 +42,15 @@ pub(super) struct Groups {
     pub(super) static_nodes: BTreeSet<String>,
 }
 
-/// Reads `[[group]]`.
-pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Context<'_>) -> Groups {
+/// Reads `[[group]]`; that there is none is a mistake where groups are needed.
+pub(super) fn read<'t>(reader: &Reader<'t>, root: &Section<'_, 't>, context: &Context<'_>, need: Need) -> Groups {
+    let required = (need == Need::Groups).then_some(NO_GROUP);
     let mut groups = Vec::new();
     let mut static_nodes = BTreeSet::new();
     let mut lists = Vec::new();
     let mut names: Vec<(String, Span)> = Vec::new();
     let mut places = Vec::new();
-    for (table, span) in tables(root, "group", "[[group]]", Some(NO_GROUP)) {
+    for (table, span) in tables(root, "group", "[[group]]", required) {
         let section = reader.section("group", Some(table), span.clone());
         let read = group(reader, &section, context);
         if let Some((name, span)) = name(&section) {

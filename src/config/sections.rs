@@ -11,6 +11,7 @@ use toml::de::DeTable;
 use tracing::Level;
 
 use super::checks::{Complaint, check_name, check_no_proxy, check_region, check_table, check_url};
+use super::file::Need;
 use super::groups::{self, Context};
 use super::reader::{NONE, REQUIRED, Reader, Section};
 use super::settings::{
@@ -32,7 +33,7 @@ pub(super) const FORMATS: [(&str, LogFormat); 3] =
     [("text", LogFormat::Text), ("json", LogFormat::Json), ("parallelcluster", LogFormat::ParallelCluster)];
 
 /// The whole document. After a mistake a value that fits stands in, so that the reading goes on.
-pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<'t>) -> Settings {
+pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<'t>, need: Need) -> Settings {
     let root = reader.section("", Some(document), 0..0);
     let cluster = required(&root, "cluster", "\"hpc\"", |text| check_name(text, 128));
     let region = required(&root, "region", "\"eu-west-1\"", check_region);
@@ -48,7 +49,7 @@ pub(super) fn settings<'t>(reader: &Reader<'t>, path: &Path, document: &DeTable<
     let (run, base) = sections_launch::read(reader, &root.table("launch"), parallelcluster.is_some());
     let context =
         Context { base: &base, scale_by: run.scale_by, parallelcluster: parallelcluster.is_some(), limit: hostlist_limit };
-    let groups::Groups { groups, node_group, static_nodes } = groups::read(reader, &root, &context);
+    let groups::Groups { groups, node_group, static_nodes } = groups::read(reader, &root, &context, need);
     let daemons = sections_daemons::read(&root, &cluster, parallelcluster.as_ref(), (&store, &publish));
     root.finish();
     Settings {

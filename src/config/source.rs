@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::file::{self, ConfigError};
+use super::file::{self, ConfigError, Need};
 use super::parallelcluster;
 use super::settings::Settings;
 
@@ -60,11 +60,16 @@ pub(crate) fn load(program: &str, place: &Place) -> Result<Settings, ConfigError
     if !parallelcluster::is_one(&text) {
         return match parallelcluster::neither(&place.path, &text) {
             Some(mistake) => Err(ConfigError::Mistakes(vec![mistake])),
-            None => file::parse(&place.path, &text).map(|settings| as_there(program, settings)),
+            None => file::parse_for(&place.path, &text, need(program)).map(|settings| as_there(program, settings)),
         };
     }
     let (settings, mistakes) = parallelcluster::read(program, place, &text);
     if mistakes.is_empty() { Ok(settings) } else { Err(ConfigError::Mistakes(mistakes)) }
+}
+
+/// A compute node's own file says nothing of launches.
+fn need(program: &str) -> Need {
+    if program == parallelcluster::COMPUTEMGTD { Need::Nothing } else { Need::Groups }
 }
 
 /// On ParallelCluster's ground the daemons' logs have its names, whatever kind of file says so.

@@ -169,7 +169,7 @@ fn what_must_be_there() {
         [
             "1:1: cluster is missing | add cluster = \"hpc\"",
             "1:1: region is missing | add region = \"eu-west-1\"",
-            "1:1: group is missing | add a [[group]] section with name, nodes and launch_template",
+            "1:1: group is missing | add a [[group]] section with name, nodes and launch_template; a compute node's own file needs none",
         ]
     );
     let group = mistakes("cluster = \"a\"\nregion = \"eu-west-1\"\n[[group]]\n");

@@ -6,13 +6,15 @@ use std::path::Path;
 
 use super::file::read;
 use super::reader::SECTION;
+use super::source::{Place, load};
 use super::tests::good;
 use crate::model::policy::{OnExisting, Strategy};
 use crate::model::recipe::{Api, Capacity};
+use crate::store::atomic;
 
 const PAGE: &str = include_str!("../../docs/configuration.md");
 
-/// The TOML files of the page: the smallest, a full one, a ParallelCluster head node's.
+/// The TOML files of the page: the smallest, a full one, a ParallelCluster head node's, a compute node's.
 pub(super) fn examples() -> Vec<&'static str> {
     PAGE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
@@ -20,7 +22,7 @@ pub(super) fn examples() -> Vec<&'static str> {
 #[test]
 fn the_examples_of_the_page_are_accepted() {
     let examples = examples();
-    assert_eq!(examples.len(), 3);
+    assert_eq!(examples.len(), 4);
     good(examples[0]);
     let full = good(examples[1]);
     assert_eq!(full.hostlist_limit, 200_000);
@@ -88,4 +90,42 @@ fn the_full_example_has_every_key() {
             "[{section}] {key} is missing in the full example"
         );
     }
+}
+
+/// Nothing is launched from a compute node.
+#[test]
+fn a_compute_nodes_own_file_needs_no_group_and_no_other_program_takes_it() {
+    let text = examples()[3];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("slurm-ec2.toml");
+    let load = |program: &str, text: &str| {
+        atomic::replace(&path, text.as_bytes(), 0o644).unwrap();
+        let place = Place {
+            path: path.clone(),
+            slurm_bin_dir: None,
+            ca_bundle: None,
+            home: None,
+            pki_dir: None,
+            sudo: None,
+            plugin_dir: dir.path().to_owned(),
+            is_copy: false,
+        };
+        load(program, &place).map_err(|error| error.to_string())
+    };
+    let settings = load("computemgtd", text).unwrap();
+    assert!(settings.groups.is_empty() && settings.computemgtd.heartbeat.is_some());
+    for program in ["slurm_resume", "slurm_suspend", "slurm_resume_fail", "clustermgtd", "clusterstatusmgtd", "slurm-ec2"] {
+        let error = load(program, text).unwrap_err();
+        assert!(error.contains(":1:1: group is missing"), "{program}: {error}");
+    }
+    // What is there is read, and everything else must be right.
+    for (bad, said) in [
+        ("[[group]]\nname = \"c5\"\nlaunch_template = \"hpc-c5\"\n", "nodes is missing in [[group]]"),
+        ("[group]\nname = \"c5\"\n", "group must be an array of tables"),
+        ("hartbeat = \"/h\"\n", "unknown key \"hartbeat\" in [computemgtd]"),
+    ] {
+        let error = load("computemgtd", &format!("{text}{bad}")).unwrap_err();
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+    assert!(load("computemgtd", &text.replace("cluster =", "# ")).unwrap_err().contains("cluster is missing"));
 }

@@ -68,6 +68,8 @@ pub(crate) enum Why {
     /// slurmctld has been silent, or has not known the node, for too short a time.
     NotLongEnough(Lost),
     JobRuns(Lost),
+    /// Whether one does cannot be told.
+    JobMayRun(Lost),
     Unclear,
 }
 
@@ -168,7 +170,8 @@ impl Watch {
         }
         match jobs {
             Jobs::None => Verdict::ShutDown(Reason { age, cause: Cause::Lost(lost, since) }),
-            Jobs::Some | Jobs::Unknown => Verdict::Keep(Why::JobRuns(lost)),
+            Jobs::Some => Verdict::Keep(Why::JobRuns(lost)),
+            Jobs::Unknown => Verdict::Keep(Why::JobMayRun(lost)),
         }
     }
 }
@@ -200,6 +203,9 @@ impl fmt::Display for Why {
             Self::Rebooting(state) => write!(f, "the heartbeat is stale; this node is being rebooted ({state})"),
             Self::NotLongEnough(lost) => write!(f, "the heartbeat is stale and {lost}, but not for long enough yet"),
             Self::JobRuns(lost) => write!(f, "the heartbeat is stale and {lost}, but a job runs here"),
+            Self::JobMayRun(lost) => {
+                write!(f, "the heartbeat is stale and {lost}, but whether a job runs here cannot be seen in /proc")
+            }
             Self::Unclear => f.write_str("the heartbeat is stale; slurmctld says nothing of use about this node, so it stays on"),
         }
     }

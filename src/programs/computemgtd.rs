@@ -67,22 +67,13 @@ async fn run(args: &Args, env: Environment) -> Exit {
             return Exit::TempFail;
         }
     };
-    let place = startup::config_place(PROGRAM, args.options.config.as_deref(), &env);
     let config = tokio::select! {
-        config = Config::read(PROGRAM, place.clone()) => config,
+        config = read(args, &env) => config,
         _ = signals.end.next() => return Exit::Done,
     };
     let config = match config {
         Ok(config) => config,
-        Err(Stopped { error, exit }) => {
-            // One that is not there yet is systemd's to wait for.
-            if exit == Exit::Config {
-                daemon::refuse(PROGRAM, &place, &env, &error);
-            } else {
-                startup::complain(PROGRAM, &error);
-            }
-            return exit;
-        }
+        Err(exit) => return exit,
     };
     let settings = config.settings();
     let supervised = settings.parallelcluster.is_some();
@@ -96,6 +87,23 @@ async fn run(args: &Args, env: Environment) -> Exit {
             Exit::Done
         }
     }
+}
+
+/// The configuration; what is wrong with it has been told.
+async fn read(args: &Args, env: &Environment) -> Result<Config, Exit> {
+    // One that is not there yet is systemd's to wait for.
+    let later = |Stopped { error, exit }: Stopped| {
+        startup::complain(PROGRAM, &error);
+        exit
+    };
+    let place = config::place(PROGRAM, args.options.config.as_deref(), env).await.map_err(later)?;
+    Config::read(PROGRAM, place.clone()).await.map_err(|stopped| match stopped {
+        Stopped { error, exit: Exit::Config } => {
+            daemon::refuse(PROGRAM, &place, env, &error);
+            Exit::Config
+        }
+        stopped => later(stopped),
+    })
 }
 
 fn greet(settings: &Settings) {

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use crate::compute_node::{NODE, NOTICE, Node};
 
 const UNREACHABLE: &str = "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n";
@@ -12,7 +14,8 @@ const UNREACHABLE: &str = "1\nslurm_load_node error: Unable to contact slurm con
 #[test]
 fn w03_a_stale_heartbeat_and_a_node_that_is_off_shut_it_down_once() {
     for state in ["IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERING_DOWN", "DOWN+CLOUD+SOMETHING_NEW"] {
-        let node = Node::new();
+        // Looks when it likes, as it does where nobody signals.
+        let node = Node::with("loop_time = \"5s\"\n");
         node.site.scontrol("state", &format!("{state}\n"));
         // What the log held when shutdown began.
         node.site.write("bin/shutdown.copy", &node.site.path("log/computemgtd.log").display().to_string());
@@ -40,6 +43,7 @@ fn w03_a_heartbeat_that_changes_keeps_the_node_on() {
     while begun.elapsed() < limit + Duration::from_secs(5) {
         node.beat(&format!("2026-03-14 15:09:26.{beat:06}+0000"));
         node.loops(1);
+        std::thread::sleep(Duration::from_millis(200));
         beat += 1;
     }
     assert!(node.shutdowns().is_empty(), "{}", node.log());
@@ -53,7 +57,7 @@ fn w03_a_healthy_node_runs_on_without_clustermgtd() {
         let node = Node::new();
         node.site.scontrol("state", &format!("{state}\n"));
         let _daemon = node.start();
-        node.until("a decision", || node.log().contains("the heartbeat is stale"));
+        node.looking("a decision", || node.log().contains("the heartbeat is stale"));
         node.loops(2);
         assert!(node.shutdowns().is_empty(), "{state}: {}", node.log());
         assert_eq!(node.lines_with("the heartbeat is stale"), 1, "told on change alone: {}", node.log());
@@ -72,11 +76,12 @@ fn w03_a_silent_slurmctld_shuts_down_an_idle_node_and_no_busy_one() {
     };
     // The first is no step: slurmd's own, that holds its cgroup.
     for (beside, busy) in [(beside("infinity"), false), (beside("1000"), true)] {
-        let node = Node::new();
+        // A question to a silent slurmctld takes the whole of a loop.
+        let node = Node::with("loop_time = \"1s\"\n");
         node.site.scontrol("fail.show", UNREACHABLE);
         let folder = node.site.path("steps");
         fs::create_dir(&folder).unwrap();
-        let _daemon = node.start_apart(&format!("cd {}; {beside}", folder.display()));
+        let _daemon = node.start_as(node.command(&format!("cd {}; {beside}", folder.display())));
         if busy {
             node.until("a decision", || node.log().contains("but a job runs here"));
             node.loops(2);
@@ -93,12 +98,15 @@ fn w03_a_silent_slurmctld_shuts_down_an_idle_node_and_no_busy_one() {
 /// B122.
 #[test]
 fn w02_a_heartbeat_that_hangs_does_not_stop_the_watch() {
-    let node = Node::new();
+    // Each look waits a loop for the heartbeat. The time-out is one in which some question to slurmctld is answered within its second, on
+    // a loaded machine too.
+    let node = Node::with("loop_time = \"1s\"\nheartbeat_timeout = \"8s\"\n");
     fs::remove_file(node.site.path("heartbeat")).unwrap();
     // Opening it waits for a writer, who never comes.
     assert!(Command::new("mkfifo").arg(node.site.path("heartbeat")).status().unwrap().success());
     let daemon = node.start();
     node.until("some looks", || node.site.scontrol_calls().len() >= 4);
+    node.until("a decision", || node.log().contains("the heartbeat is stale"));
     assert!(node.shutdowns().is_empty(), "{}", node.log());
     // One thread waits for the FIFO, not one for each look.
     node.loops(3);
@@ -112,13 +120,14 @@ fn w02_a_heartbeat_that_hangs_does_not_stop_the_watch() {
 
 #[test]
 fn w02_a_hanging_scontrol_or_configuration_does_not_keep_it_from_ending() {
-    let node = Node::new();
+    // It asks, and decides nothing yet.
+    let node = Node::with("loop_time = \"1s\"\nheartbeat_timeout = \"1h\"\n");
     node.site.scontrol("hang.show", "");
     let daemon = node.start();
     node.until("a question", || !node.site.scontrol_calls().is_empty());
     fs::remove_file(node.site.path("slurm-ec2.toml")).unwrap();
     assert!(Command::new("mkfifo").arg(node.site.path("slurm-ec2.toml")).status().unwrap().success());
-    daemon.signal("HUP");
+    daemon.signal(Signal::SIGHUP);
     assert_eq!(daemon.end(), Some(0));
     assert!(node.shutdowns().is_empty());
 }
@@ -133,9 +142,10 @@ fn w04_time_zones_and_the_head_nodes_clock_play_no_part() {
             node.beat(time);
         }
         node.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
-        let child = node.site.command("computemgtd", &[]).env("TZ", zone).spawn().unwrap();
-        let _daemon = node.adopt(child);
-        node.until("a shutdown", || !node.shutdowns().is_empty());
+        let mut command = node.command("");
+        command.env("TZ", zone);
+        let _daemon = node.start_as(command);
+        node.looking("a shutdown", || !node.shutdowns().is_empty());
         let log = node.log();
         let line = log.lines().find(|line| line.contains("this node shuts itself down")).unwrap();
         let age: u64 = line.split("has not changed for ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
@@ -146,15 +156,14 @@ fn w04_time_zones_and_the_head_nodes_clock_play_no_part() {
 
 #[test]
 fn w05_a_thousand_looks_leave_no_descriptor_open() {
-    let node =
-        Node::with("loop_time = \"1m\"\n".replace("loop_time", "spot_hook").replace("\"1m\"", "\"/nonexistent\"").as_str());
+    let node = Node::with("spot_hook = \"/nonexistent\"\n");
     let daemon = node.start();
     // Stale, so that each look asks scontrol as well.
-    node.until("a question", || !node.site.scontrol_calls().is_empty());
+    node.looking("a question", || !node.site.scontrol_calls().is_empty());
     let look = |count: usize| {
         for _ in 0..count {
             let asked = node.site.scontrol_calls().len();
-            daemon.signal("HUP");
+            daemon.signal(Signal::SIGHUP);
             node.until("a look", || node.site.scontrol_calls().len() > asked);
         }
         // The last scontrol may still be at work.
@@ -177,19 +186,19 @@ fn w05_a_bad_configuration_is_told_once_and_the_last_good_one_counts() {
     let refused = "the configuration has changed and cannot be used";
     for (count, bad) in [(1, "cluster = 3\n"), (2, ""), (3, "[computemgtd\n")] {
         node.site.write("slurm-ec2.toml", bad);
-        node.until("the error", || node.lines_with(refused) >= count);
+        node.looking("the error", || node.lines_with(refused) >= count);
         let asked = node.site.scontrol_calls().len();
-        node.until("two looks", || node.site.scontrol_calls().len() >= asked + 2);
+        node.looking("two looks", || node.site.scontrol_calls().len() >= asked + 2);
         assert_eq!(node.lines_with(refused), count, "{}", node.log());
     }
     fs::remove_file(node.site.path("slurm-ec2.toml")).unwrap();
-    node.until("the error", || node.lines_with(refused) == 4);
+    node.looking("the error", || node.lines_with(refused) == 4);
     node.site.write("slurm-ec2.toml", &good);
-    node.until("the change", || node.log().contains("the configuration has changed and counts"));
+    node.looking("the change", || node.log().contains("the configuration has changed and counts"));
     // By the last good one, all the time.
     node.site.write("slurm-ec2.toml", "garbage");
     node.site.scontrol("state", "DOWN+CLOUD\n");
-    node.until("a shutdown", || !node.shutdowns().is_empty());
+    node.looking("a shutdown", || !node.shutdowns().is_empty());
 }
 
 #[test]
@@ -210,10 +219,10 @@ fn a_shutdown_that_fails_is_tried_again_and_told_once() {
     node.site.scontrol("state", "DOWN+CLOUD\n");
     node.site.write("bin/shutdown.fail", "1\nFailed to connect to bus\n");
     let _daemon = node.start();
-    node.until("three tries", || node.shutdowns().len() >= 3);
+    node.looking("three tries", || node.shutdowns().len() >= 3);
     assert_eq!(node.lines_with("Failed to connect to bus"), 1, "{}", node.log());
     fs::remove_file(node.site.path("bin/shutdown.fail")).unwrap();
-    node.until("success", || node.log().contains("the shutdown has been accepted"));
+    node.looking("success", || node.log().contains("the shutdown has been accepted"));
     let count = node.shutdowns().len();
     node.loops(2);
     assert_eq!(node.shutdowns().len(), count);
@@ -226,7 +235,7 @@ fn w03_through_sudo_as_parallelcluster_has_it() {
     node.site.write("slurm-ec2.toml", &node.config("", &sudo));
     node.site.scontrol("state", "DOWN+CLOUD\n");
     let _daemon = node.start();
-    node.until("a shutdown", || !node.shutdowns().is_empty());
+    node.looking("a shutdown", || !node.shutdowns().is_empty());
     let bin = node.site.path("bin").display().to_string();
     let calls = node.recorded("sudo");
     assert!(
@@ -242,7 +251,7 @@ fn switched_off_it_only_watches() {
     node.site.scontrol("state", "DOWN+CLOUD\n");
     node.imds.set("spot/instance-action", NOTICE);
     let _daemon = node.start();
-    node.until("both", || node.log().contains("shutting down is switched off") && node.log().contains("spot notice"));
+    node.looking("both", || node.log().contains("shutting down is switched off") && node.log().contains("spot notice"));
     let seen = node.imds.count("spot/instance-action");
     node.until("further looks", || node.imds.count("spot/instance-action") >= seen + 2);
     assert!(node.shutdowns().is_empty() && node.site.scontrol_calls().is_empty(), "{}", node.log());
@@ -255,8 +264,43 @@ fn a_host_name_that_slurm_does_not_know_shuts_nothing_down() {
     fs::remove_file(node.site.path("node-name")).unwrap();
     // Every name is unknown.
     node.site.scontrol("nodes", "NodeName=other CoresPerSocket=1 \n   State=DOWN+CLOUD \n\n");
-    let _daemon = node.start_apart("");
-    node.until("a decision", || node.log().contains("slurmctld knows no node"));
+    let _daemon = node.start();
+    node.looking("a decision", || node.log().contains("slurmctld knows no node"));
     node.loops(4);
     assert!(node.shutdowns().is_empty(), "{}", node.log());
+}
+
+#[test]
+fn a_compute_nodes_own_file_is_enough() {
+    let node = Node::new();
+    let config = node.config("", "");
+    node.site.write("slurm-ec2.toml", config.split("[[group]]").next().unwrap());
+    node.site.scontrol("state", "DOWN+CLOUD\n");
+    let daemon = node.start();
+    node.looking("a shutdown", || !node.shutdowns().is_empty());
+    assert_eq!(daemon.end(), Some(0), "{}", node.log());
+}
+
+#[test]
+fn w02_a_scontrol_that_hangs_is_a_slurmctld_that_does_not_answer() {
+    // A question takes the whole of a loop.
+    let node = Node::with("loop_time = \"1s\"\n");
+    node.site.scontrol("hang.show", "");
+    let _daemon = node.start();
+    node.until("a shutdown", || !node.shutdowns().is_empty());
+    assert!(node.log().contains("slurmctld does not answer since"), "{}", node.log());
+}
+
+/// B122.
+#[test]
+fn w02_with_a_configuration_that_hangs_the_last_good_one_counts() {
+    // Thirty seconds of each are waited for the file.
+    let node = Node::with("loop_time = \"1s\"\n");
+    let _daemon = node.start();
+    node.until("a question", || !node.site.scontrol_calls().is_empty());
+    fs::remove_file(node.site.path("slurm-ec2.toml")).unwrap();
+    assert!(Command::new("mkfifo").arg(node.site.path("slurm-ec2.toml")).status().unwrap().success());
+    node.site.scontrol("state", "DOWN+CLOUD\n");
+    node.until("a shutdown", || !node.shutdowns().is_empty());
+    node.until("the warning", || node.log().contains("the configuration's file system does not answer"));
 }

@@ -3,12 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use crate::compute_node::Node;
+
+/// The next message to the service manager.
+pub fn heard(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 4096];
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(length) => return String::from_utf8_lossy(&buffer[..length]).into_owned(),
+            // A process that was stopped for a moment gets this where a wait has its limit.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("no message: {error}"),
+        }
+    }
+}
 
 const DAEMONS: [&str; 3] = ["clustermgtd", "clusterstatusmgtd", "computemgtd"];
 
@@ -115,16 +129,12 @@ fn computemgtd_tells_systemd_that_it_is_ready_works_and_ends() {
     let node = Node::new();
     let path = node.site.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let next = || {
-        let mut buffer = [0; 4096];
-        let length = socket.recv(&mut buffer).unwrap();
-        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
-    };
+    socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let next = || heard(&socket).trim().to_owned();
     // Half a second: it says so several times in that.
-    let mut command = node.site.command("computemgtd", &[]);
+    let mut command = node.command("");
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "500000");
-    let daemon = node.adopt(command.spawn().unwrap());
+    let daemon = node.start_as(command);
     assert_eq!(next(), "READY=1");
     let mut seen = Vec::new();
     while seen.iter().filter(|message| *message == "WATCHDOG=1").count() < 4
@@ -140,10 +150,27 @@ fn computemgtd_tells_systemd_that_it_is_ready_works_and_ends() {
     });
     assert_eq!(reader, Some(0));
     // Without a limit of systemd's nothing is told of it.
-    let mut command = node.site.command("computemgtd", &[]);
+    let mut command = node.command("");
     command.env("NOTIFY_SOCKET", &path);
-    let daemon = node.adopt(command.spawn().unwrap());
+    let daemon = node.start_as(command);
     assert_eq!(next(), "READY=1");
     assert!(next().starts_with("STATUS="));
     assert_eq!(daemon.end(), Some(0));
+}
+
+/// As systemd hands it to the shell: `$$` is a `$`.
+#[test]
+fn slurmd_is_started_under_the_name_or_the_unit_fails_as_node_name_does() {
+    let unit = &units()["slurm-ec2-slurmd.service"];
+    let line = values(unit, "ExecStart")[0].strip_prefix("/bin/sh -c '").unwrap().strip_suffix('\'').unwrap().replace("$$", "$");
+    let options = values(unit, "Environment")[0].trim_matches('"').strip_prefix("SLURMD_OPTIONS=").unwrap();
+    let run = |asked: &str| {
+        let line = line.replace("/usr/bin/slurm-ec2 node-name", asked).replace("/usr/sbin/slurmd", "echo slurmd");
+        let ran = Command::new("/bin/sh").args(["-c", &line]).env("SLURMD_OPTIONS", options).output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stdout).unwrap())
+    };
+    assert_eq!(run("echo c5-3"), (Some(0), "slurmd -N c5-3 -D\n".to_owned()));
+    for status in [75, 78, 2] {
+        assert_eq!(run(&format!("exit {status}")), (Some(status), String::new()));
+    }
 }

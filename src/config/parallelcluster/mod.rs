@@ -32,8 +32,8 @@ mod sources;
 mod tests;
 
 use self::keys::File;
-pub(crate) use self::programs::usual_file;
-use self::programs::{CLUSTERMGTD, COMPUTEMGTD, FLEET_MANAGER, RESUME, Role, STATUS, SUSPEND};
+use self::programs::{CLUSTERMGTD, FLEET_MANAGER, RESUME, Role, STATUS, SUSPEND};
+pub(crate) use self::programs::{COMPUTEMGTD, usual_file};
 pub(crate) use self::slips::neither;
 use super::cite::Mistake;
 use super::settings::Settings;

@@ -18,7 +18,7 @@ pub(super) const SUSPEND: &str = "slurm_suspend";
 pub(super) const CLUSTERMGTD: &str = "clustermgtd";
 pub(super) const STATUS: &str = "clusterstatusmgtd";
 pub(super) const FLEET_MANAGER: &str = "slurm_fleet_status_manager";
-pub(super) const COMPUTEMGTD: &str = "computemgtd";
+pub(crate) const COMPUTEMGTD: &str = "computemgtd";
 /// Our own: what the package has no key for.
 pub(super) const OURS: &str = "slurm_ec2";
 

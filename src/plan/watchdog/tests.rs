@@ -88,7 +88,10 @@ fn w02_silence_counts_after_its_own_time_and_without_a_job() {
         assert_eq!(decide(Jobs::None, 780), Verdict::ShutDown(reason));
         // aws-facts D.9 #20: the package ends the job.
         assert_eq!(decide(Jobs::Some, 100_000), Verdict::Keep(Why::JobRuns(lost)));
-        assert_eq!(decide(Jobs::Unknown, 100_000), Verdict::Keep(Why::JobRuns(lost)));
+        let unknown = decide(Jobs::Unknown, 100_000);
+        assert_eq!(unknown, Verdict::Keep(Why::JobMayRun(lost)));
+        let Verdict::Keep(why) = unknown else { panic!("goes off") };
+        assert!(why.to_string().ends_with("but whether a job runs here cannot be seen in /proc"), "{why}");
         // One answer in between and the time begins anew.
         watch.heard(state("IDLE+CLOUD"), at(781));
         assert!(!shuts_down(&watch.decide(Jobs::None, at(781), &RULES)));

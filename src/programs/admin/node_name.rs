@@ -63,23 +63,28 @@ pub(super) fn node_name(args: &NodeName, given: Option<&Path>, env: &Environment
 
 /// computemgtd's configuration: it is the one of compute nodes. Where there is none and none is named, the defaults.
 async fn settings(given: Option<&Path>, env: &Environment) -> Result<Settings, Exit> {
-    let place = startup::config_place(computemgtd::PROGRAM, given, env);
-    let is_named = given.is_some() || env.config.is_some() || env.config_file.is_some();
-    let shown = place.path.display().to_string();
-    let read = move || match source::load(computemgtd::PROGRAM, &place) {
-        Err(ConfigError::Unreadable { source, .. }) if source.kind() == std::io::ErrorKind::NotFound && !is_named => {
-            Ok(source::as_far_as_it_goes(computemgtd::PROGRAM, &place))
+    let named = given.or(env.config.as_deref()).or(env.config_file.as_deref());
+    let (is_named, shown) = (named.is_some(), named.map_or_else(String::new, |path| format!(" {}", path.display())));
+    let (given, env) = (given.map(Path::to_owned), env.clone());
+    let read = move || {
+        // Where no file is named, looking for one may hang as well.
+        let place = startup::config_place(computemgtd::PROGRAM, given.as_deref(), &env);
+        match source::load(computemgtd::PROGRAM, &place) {
+            Err(ConfigError::Unreadable { source, .. }) if source.kind() == std::io::ErrorKind::NotFound && !is_named => {
+                Ok(source::as_far_as_it_goes(computemgtd::PROGRAM, &place))
+            }
+            read => read,
         }
-        read => read,
     };
     match Slow::new("config").run(READ_LIMIT, read).await.into_any() {
         Some(Ok(settings)) => Ok(settings),
         Some(Err(error)) => {
             startup::complain(PROGRAM, &error.to_string());
-            Err(Exit::Config)
+            // A file on NFS may not be there yet, so early in the boot: the unit is to ask again.
+            Err(if matches!(error, ConfigError::Unreadable { .. }) { Exit::TempFail } else { Exit::Config })
         }
         None => {
-            startup::complain(PROGRAM, &format!("the configuration {shown} cannot be read: its file system does not answer"));
+            startup::complain(PROGRAM, &format!("the configuration{shown} cannot be read: its file system does not answer"));
             Err(Exit::TempFail)
         }
     }

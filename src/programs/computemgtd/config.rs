@@ -10,8 +10,10 @@ use crate::config::file::ConfigError;
 use crate::config::settings::Settings;
 use crate::config::source::{self, Place};
 use crate::error::chain;
+use crate::programs::args::Environment;
 use crate::programs::exit::{Exit, Stopped};
 use crate::programs::slow::Slow;
+use crate::programs::startup;
 
 /// For the file and those that it names.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -37,6 +39,14 @@ pub(super) struct Config {
     settings: Arc<Settings>,
     /// The last reading did not come to an end.
     hangs: bool,
+}
+
+/// Where the file is. Without one that is named, looking for it may hang as well: ParallelCluster has it on NFS.
+pub(super) async fn place(program: &'static str, given: Option<&Path>, env: &Environment) -> Result<Place, Stopped> {
+    let (given, env) = (given.map(Path::to_owned), env.clone());
+    let found = Slow::new("config").run(LIMIT, move || startup::config_place(program, given.as_deref(), &env)).await.into_any();
+    let error = || "the configuration cannot be looked for: its file system does not answer".to_owned();
+    found.ok_or_else(|| Stopped { error: error(), exit: Exit::TempFail })
 }
 
 impl Config {

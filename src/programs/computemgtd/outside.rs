@@ -18,6 +18,9 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of a program's output that are kept for the log.
 const MAX_OUTPUT: u64 = 4096;
 
+/// For the rest of its words, when a program has ended.
+const REST: Duration = Duration::from_secs(1);
+
 /// Where sudo is, for a daemon that is not root's and has no other configured.
 const SUDO: &str = "/usr/bin/sudo";
 
@@ -87,10 +90,21 @@ impl Command {
         let group = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
         let stderr = child.stderr.take();
         let work = async {
-            let (status, output) = tokio::join!(child.wait(), told(stderr));
+            let mut said = Vec::new();
+            let status = {
+                let mut reading = std::pin::pin!(read(stderr, &mut said));
+                tokio::select! {
+                    () = &mut reading => child.wait().await,
+                    status = child.wait() => {
+                        // What it has left running in the background may hold this end open for ever.
+                        let _ = tokio::time::timeout(REST, reading).await;
+                        status
+                    }
+                }
+            };
             match status {
                 Ok(status) if status.success() => Ok(()),
-                Ok(status) => Err(Failure::Status { path: path.clone(), status: status.to_string(), output }),
+                Ok(status) => Err(Failure::Status { path: path.clone(), status: status.to_string(), output: told(&said) }),
                 Err(error) => Err(Failure::Start { path: path.clone(), why: error.to_string() }),
             }
         };
@@ -106,13 +120,31 @@ impl Command {
     }
 }
 
-/// The last line that is no blank.
-async fn told(source: Option<tokio::process::ChildStderr>) -> String {
-    let Some(mut source) = source else { return String::new() };
-    let mut bytes = Vec::new();
+/// The beginning of what comes, to the end of all of it.
+async fn read(source: Option<tokio::process::ChildStderr>, said: &mut Vec<u8>) {
+    let Some(mut source) = source else { return };
     // What cannot be read is not told.
-    let _ = (&mut source).take(MAX_OUTPUT).read_to_end(&mut bytes).await;
+    let _ = (&mut source).take(MAX_OUTPUT).read_to_end(said).await;
     let _ = tokio::io::copy(&mut source, &mut tokio::io::sink()).await;
-    let text = String::from_utf8_lossy(&bytes);
+}
+
+/// The last line that is no blank.
+fn told(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A hook may begin something that goes on behind it, with the same stderr.
+    #[test]
+    fn a_program_is_done_when_it_has_ended_itself() {
+        let run = |script: &str| hook(Path::new("/bin/sh"), &["-c", script], Duration::from_secs(20)).run();
+        assert_eq!(run("sleep 30 & exit 0"), Ok(()));
+        let failure = run("echo first >&2; echo no room >&2; sleep 30 & exit 3").unwrap_err();
+        assert_eq!(failure.to_string(), "/bin/sh ended with exit status: 3: no room");
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::plan::watchdog::Jobs;
 
@@ -19,25 +19,41 @@ const GONE: i32 = 3;
 pub(super) fn jobs(proc: &Path) -> Jobs {
     let mut hidden = !proc.join("1").exists();
     let Ok(processes) = named(proc, "slurmstepd", &mut hidden) else { return Jobs::Unknown };
-    if processes.iter().any(|arguments| is_step(arguments)) {
+    if processes.iter().any(|process| is_step(&process.arguments)) {
         return Jobs::Some;
     }
     if hidden { Jobs::Unknown } else { Jobs::None }
 }
 
-/// The name behind slurmd's `-N`, if one runs that was started with it.
+/// The name behind slurmd's `-N`, if one runs that was started with it. One in a container may be of another cluster: it counts where there
+/// is no other.
 pub(super) fn slurmd_name(proc: &Path) -> Option<String> {
-    let processes = named(proc, "slurmd", &mut false).ok()?;
-    processes.iter().find_map(|arguments| {
-        let text = String::from_utf8_lossy(arguments);
+    let mut processes = named(proc, "slurmd", &mut false).ok()?;
+    processes.sort_by_cached_key(|process| is_in_a_container(&process.folder));
+    processes.iter().find_map(|process| {
+        let text = String::from_utf8_lossy(&process.arguments);
         let mut words = text.split('\0').skip(1);
         let name = words.find_map(|word| word.strip_prefix("-N").map(str::to_owned))?;
         if name.is_empty() { words.next().map(str::to_owned) } else { Some(name) }
     })
 }
 
-/// The arguments of all processes of this name, each with a zero byte at its end. `hidden` is set if one cannot be looked at.
-fn named(proc: &Path, name: &str, hidden: &mut bool) -> io::Result<Vec<Vec<u8>>> {
+/// It has a process id of its own in a namespace below the one that `/proc` shows (proc(5), `NSpid`).
+fn is_in_a_container(folder: &Path) -> bool {
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+}
+
+struct Process {
+    /// In `/proc`.
+    folder: PathBuf,
+    /// Each with a zero byte at its end.
+    arguments: Vec<u8>,
+}
+
+/// All processes of this name. `hidden` is set if one cannot be looked at.
+fn named(proc: &Path, name: &str, hidden: &mut bool) -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(proc)? {
         let folder = entry?.path();
@@ -49,7 +65,7 @@ fn named(proc: &Path, name: &str, hidden: &mut bool) -> io::Result<Vec<Vec<u8>>>
             let ours = comm.trim_ascii_end() == name.as_bytes();
             if ours { fs::read(folder.join("cmdline")).map(Some) } else { Ok(None) }
         }) {
-            Ok(arguments) => found.extend(arguments),
+            Ok(arguments) => found.extend(arguments.map(|arguments| Process { folder, arguments })),
             Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(GONE) => {}
             Err(_) => *hidden = true,
         }
@@ -123,5 +139,15 @@ mod tests {
             let dir = proc(&[INIT, (7, "slurmd", arguments), (8, "slurmstepd", "slurmstepd: [1.0] ")]);
             assert_eq!(slurmd_name(dir.path()).as_deref(), name, "{arguments}");
         }
+    }
+
+    #[test]
+    fn a_slurmd_in_a_container_counts_where_there_is_no_other() {
+        let dir = proc(&[INIT, (7, "slurmd", "slurmd -N inner-1 "), (8, "slurmd", "slurmd -D -N c5-7 ")]);
+        fs::write(dir.path().join("7/status"), "Name:\tslurmd\nNSpid:\t7\t1\nUid:\t0\n").unwrap();
+        fs::write(dir.path().join("8/status"), "Name:\tslurmd\nNSpid:\t8\n").unwrap();
+        assert_eq!(slurmd_name(dir.path()).as_deref(), Some("c5-7"));
+        fs::remove_file(dir.path().join("8/comm")).unwrap();
+        assert_eq!(slurmd_name(dir.path()).as_deref(), Some("inner-1"));
     }
 }

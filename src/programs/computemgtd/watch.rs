@@ -255,3 +255,32 @@ fn meaning(error: &Error) -> Answer {
         Error::Refused { .. } | Error::Denied { .. } | Error::Unreadable { .. } => Answer::Unclear,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shutting down for want of an answer needs that there was none.
+    #[test]
+    fn w03_only_a_slurmctld_that_has_not_answered_is_silent() {
+        let text = String::new;
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        for error in [
+            Error::Unreachable { command: text(), stderr: text() },
+            Error::Timeout { command: text(), limit: Duration::ZERO },
+            Error::Io { command: text(), source: gone() },
+            Error::NotExecutable { path: PathBuf::new(), source: gone() },
+            Error::NoSudo { path: PathBuf::new(), source: gone() },
+            Error::Sudo { path: PathBuf::new(), stderr: text() },
+        ] {
+            assert_eq!(meaning(&error), Answer::Silence, "{error:?}");
+        }
+        for error in [
+            Error::Refused { command: text(), stderr: text() },
+            Error::Denied { command: text(), stderr: text() },
+            Error::Unreadable { command: text(), why: text() },
+        ] {
+            assert_eq!(meaning(&error), Answer::Unclear, "{error:?}");
+        }
+    }
+}

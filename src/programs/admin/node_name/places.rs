@@ -90,9 +90,15 @@ impl Place {
         self.tries += 1;
         let limit = LIMIT.min(until.saturating_duration_since(Instant::now())).max(LEAST);
         let answer = tokio::time::timeout(limit, asker.ask(&self.kind, own)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f64())));
         self.due = self.pauses.next().map(|pause| Instant::now() + pause);
-        answer.map_err(|said| self.said = said).ok()
+        match answer {
+            Ok(Ok(name)) => return Some(name),
+            Ok(Err(said)) => self.said = said,
+            // Cut short by the end of all waiting it says less than the answer before it.
+            Err(_) if self.tries > 1 && limit < LIMIT => {}
+            Err(_) => self.said = format!("no answer within {:.1} s", limit.as_secs_f64()),
+        }
+        None
     }
 }
 
@@ -172,7 +178,8 @@ impl Asker {
         let metadata = self.metadata.as_ref().map_err(Clone::clone)?;
         match metadata.tag(tag::NODE).await.map_err(|error| chain(&error))? {
             Some(name) => pick::checked(name.trim().to_owned()),
-            None => Err("not there; the instance must show its tags in its metadata (InstanceMetadataTags=enabled) and have it"
+            None => Err("not there; the instance must show its tags in its metadata (InstanceMetadataTags=enabled) and have it \
+                         (node_tags = true in [launch] on the head node)"
                 .to_owned()),
         }
     }
@@ -199,9 +206,10 @@ impl Asker {
         }
         let slurm = &self.settings.slurm;
         let scontrol = Scontrol::new(&slurm.bin_dir, &self.conf, slurm.command_timeout).through(slurm.sudo.as_deref());
-        scontrol.check().map_err(|error| chain(&error))?;
         let (own, conf) = (own.clone(), self.conf.clone());
         let work = move || {
+            // Its folder may be on a file system that hangs.
+            scontrol.check().map_err(|error| chain(&error))?;
             // Without it scontrol waits for a minute.
             fs::metadata(&conf).map_err(|error| format!("{}: {error}", conf.display()))?;
             let shown = block_on(scontrol.show_all_nodes(Instant::now() + LIMIT / 2));
@@ -216,7 +224,8 @@ impl Asker {
         let region = self.region().await?;
         let ec2 = Ec2::connect(&self.settings.aws, &region).await.map_err(|error| chain(&error))?;
         let name = ec2.tag_of(&instance, tag::NODE).await.map_err(|error| refused(&error))?;
-        name.map_or_else(|| Err("the instance has no such tag (yet)".to_owned()), pick::checked)
+        let none = "the instance has no such tag (yet); slurm_resume writes it with node_tags = true in [launch]";
+        name.map_or_else(|| Err(none.to_owned()), pick::checked)
     }
 
     /// The configuration's, else this instance's.
