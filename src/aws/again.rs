@@ -46,7 +46,7 @@ impl Pauses {
 #[derive(Debug)]
 pub(crate) struct Tries {
     pauses: Pauses,
-    /// What the last whole try heard.
+    /// What the last whole try heard, if that was a failure.
     heard: Option<AwsError>,
 }
 
@@ -63,7 +63,7 @@ impl Tries {
     /// One try. Cut short by the end of the time it knows nothing: then the error is what the try before it heard, if there was
     /// one, since that is why there was no time left.
     pub(crate) async fn answer<T, E>(
-        &self,
+        &mut self,
         service: &'static Service,
         operation: &'static str,
         call: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
@@ -71,7 +71,10 @@ impl Tries {
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
-        self.in_time(service, operation, call).await?.map_err(|error| AwsError::from_sdk(service, operation, &error))
+        let answer = self.in_time(service, operation, call).await?;
+        // What comes after it, the next page, may be cut short for a reason of its own.
+        self.heard = None;
+        answer.map_err(|error| AwsError::from_sdk(service, operation, &error))
     }
 
     /// The same for a call whose failures the caller reads.
@@ -99,6 +102,8 @@ impl Tries {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use aws_smithy_types::error::ErrorMetadata;
+
     use super::*;
     use crate::model::failure::ErrorClass;
 
@@ -116,19 +121,28 @@ mod tests {
     #[tokio::test]
     async fn the_try_before_the_one_that_is_cut_short_says_why() {
         const SERVICE: &Service = &Service { name: "DynamoDB", unreachable: "DynamoDbUnreachable" };
-        let hangs = || std::future::pending::<()>();
-        let short = || Instant::now() + Duration::from_millis(200);
-        let tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, short()));
-        assert_eq!(tries.in_time(SERVICE, "GetItem", hangs()).await.unwrap_err().code, "DynamoDbUnreachable");
-
-        let mut tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, Instant::now() + Duration::from_secs(5)));
+        let until = |until| Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, until));
+        let in_an_hour = || Instant::now() + Duration::from_hours(1);
         let failed = |class| AwsError::new(SERVICE, "GetItem", "SomeException", class, "why");
+        let cut_short = async |tries: &mut Tries| {
+            tries.pauses.until = Instant::now() + Duration::from_millis(20);
+            tries.in_time(SERVICE, "GetItem", std::future::pending::<()>()).await.unwrap_err().code
+        };
+        assert_eq!(cut_short(&mut until(in_an_hour())).await, "DynamoDbUnreachable");
+
+        let mut tries = until(in_an_hour());
         tries.again(failed(ErrorClass::Throttled)).await.unwrap();
-        assert_eq!(tries.in_time(SERVICE, "GetItem", hangs()).await.unwrap_err().code, "SomeException");
+        assert_eq!(cut_short(&mut tries).await, "SomeException");
         // No time is left, and what no repeating helps needs none.
         assert_eq!(tries.again(failed(ErrorClass::Transient)).await.unwrap_err().class, ErrorClass::Transient);
-        let mut tries = Tries::new(Pauses::new(Duration::ZERO, Duration::ZERO, Instant::now() + Duration::from_hours(1)));
+        let mut tries = until(in_an_hour());
         assert_eq!(tries.again(failed(ErrorClass::Configuration)).await.unwrap_err().class, ErrorClass::Configuration);
         assert_eq!(tries.heard(), None);
+
+        // A page came since: what was heard before it is over.
+        tries.again(failed(ErrorClass::Throttled)).await.unwrap();
+        let page = std::future::ready(Ok::<_, SdkError<ErrorMetadata, HttpResponse>>(()));
+        tries.answer(SERVICE, "Query", page).await.unwrap();
+        assert_eq!(cut_short(&mut tries).await, "DynamoDbUnreachable");
     }
 }

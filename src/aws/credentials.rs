@@ -127,6 +127,7 @@ impl ProvideCredentials for LazyCredentials {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
+    use std::time::Duration;
 
     use super::*;
     use crate::aws::responder::{Reply, Responder, settings};
@@ -164,7 +165,11 @@ mod tests {
         aws.proxy = Some("http://127.0.0.1:1".into());
         let maker = credentials(aws);
         let config = provider_config(&maker.region).with_http_client(http::for_metadata(&maker.hosts));
-        let client = aws_config::imds::Client::builder().configure(&config).endpoint(&server.url).unwrap().build();
+        let client = aws_config::imds::Client::builder().configure(&config).endpoint(&server.url).unwrap();
+        // Its own limits are a second each, which a machine at work may stand still for.
+        let long = Duration::from_secs(60);
+        let client =
+            client.connect_timeout(long).read_timeout(long).operation_attempt_timeout(long).operation_timeout(long).build();
         let provider = ImdsCredentialsProvider::builder().configure(&config).imds_client(client).build();
         assert_eq!(provider.provide_credentials().await.unwrap().access_key_id(), "AKID");
         let lines: Vec<String> = server.asked().into_iter().map(|asked| asked.line).collect();

@@ -93,9 +93,10 @@ pub(crate) fn settings() -> AwsSettings {
         no_proxy: Vec::new(),
         ca_bundle: None,
         attempts: 1,
-        connect_timeout: Duration::from_secs(3),
-        attempt_timeout: Duration::from_secs(20),
-        operation_timeout: Duration::from_secs(40),
+        // Nothing of this is waited for where the other side answers, however slow the machine.
+        connect_timeout: Duration::from_secs(60),
+        attempt_timeout: Duration::from_secs(60),
+        operation_timeout: Duration::from_secs(120),
     }
 }
 

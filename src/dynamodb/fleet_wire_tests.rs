@@ -131,6 +131,6 @@ async fn what_is_not_there_is_an_error_that_names_the_table() {
     let mut aws = settings();
     aws.dynamodb_endpoint_url = Some(server.url());
     let dynamodb = DynamoDb::connect(&aws, "eu-central-1").await.unwrap();
-    let soon = Instant::now() + Duration::from_secs(20);
+    let soon = Instant::now() + Duration::from_secs(60);
     assert_eq!(dynamodb.fleet_item("deleted", soon).await.unwrap_err().code, "ResourceNotFoundException");
 }

@@ -47,9 +47,9 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Far more than the first answer takes, and not for ever.
+/// For a time that is to run out. Far more than an answer takes to a client that is connected already, and not for ever.
 fn short() -> Instant {
-    Instant::now() + Duration::from_secs(5)
+    Instant::now() + Duration::from_secs(3)
 }
 
 #[tokio::test]
@@ -159,13 +159,22 @@ async fn r30_the_missing_permission_is_named_with_the_table() {
 
 #[tokio::test]
 async fn what_is_not_written_in_time_is_unknown() {
-    let server = served(|behaviour| behaviour.unprocessed_percent = 100);
-    let written = client(&server).await.put_nodes(&table(), &pairs(2), short()).await;
+    let server = served(|_| {});
+    let dynamodb = client(&server).await;
+    // Credentials and connection take none of the short time.
+    assert_eq!(dynamodb.put_nodes(&table(), &pairs(1), soon()).await.done.len(), 1);
+    server.leave_unprocessed(100);
+    let written = dynamodb.put_nodes(&table(), &pairs(2), short()).await;
     assert_eq!((written.done.len(), written.refused.len(), written.unknown.len()), (0, 0, 2));
-    assert!(written.why_unknown.unwrap().contains(TABLE));
-    let server = served(|behaviour| behaviour.rules = vec![Rule::on("*").hang()]);
-    let written = client(&server).await.put_nodes(&table(), &pairs(30), short()).await;
-    assert_eq!((written.unknown.len(), written.why_unknown.is_some()), (30, true));
+    let why = written.why_unknown.unwrap();
+    // Who asks a second time has heard the first answer; on a slow machine there is none.
+    assert!(why.contains(TABLE) || server.count("BatchWriteItem") < 3, "{why}");
+    server.add_rules([Rule::on("*").hang()]);
+    // However far the calls have got by then, if they went out at all.
+    let until = Instant::now() + Duration::from_millis(200);
+    let written = dynamodb.put_nodes(&table(), &pairs(30), until).await;
+    assert_eq!((written.done.len(), written.refused.len(), written.unknown.len()), (0, 0, 30));
+    assert!(written.why_unknown.is_some());
 }
 
 #[tokio::test]

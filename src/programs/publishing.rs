@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::context::Context;
+use super::recovery;
 use super::telling::{version, why};
 use crate::aws::error::AwsError;
 use crate::aws::written::Written;
@@ -18,7 +19,9 @@ use crate::config::settings::{NodeAddress, Settings, StoreKind};
 use crate::dynamodb::DynamoDb;
 use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes};
+use crate::model::hostlist;
 use crate::model::instance::Instance;
+use crate::model::mapping::NodeState;
 use crate::model::policy::Bucket;
 use crate::route53::{self, Route53};
 use crate::slurm::scontrol::Applied;
@@ -74,8 +77,23 @@ fn dns_turns(settings: &Settings) -> impl Fn(Duration) -> Option<Duration> + Sen
     }
 }
 
-/// Tells everybody which instance stands behind which node.
+/// Tells everybody which instance stands behind which node, and notes it in the mapping.
+///
+/// Where another run has tied the node to a newer instance meanwhile, that one is told again: the last word must be the right one. A run
+/// that ties a node after this tells Slurm after it, too.
 pub(crate) async fn publish(context: &Context, pairs: &[(String, Instance)]) -> Published {
+    let published = tell_all(context, pairs).await;
+    let mut since = mark_published(context, pairs, &published);
+    while !since.is_empty() {
+        let nodes: Vec<&String> = since.iter().map(|(node, _)| node).collect();
+        tracing::info!(nodes = hostlist::compress_sorted(&nodes), "launched anew meanwhile: the newer instances are told again");
+        let told = tell_all(context, &since).await;
+        since = mark_published(context, &since, &told);
+    }
+    published
+}
+
+async fn tell_all(context: &Context, pairs: &[(String, Instance)]) -> Published {
     let (to_dns, mut at_dns) = mpsc::channel::<Step>(STEPS_BETWEEN);
     let (to_slurm, mut at_slurm) = mpsc::channel::<Step>(STEPS_BETWEEN);
     let table = async move {
@@ -224,17 +242,25 @@ fn node_update(node: &str, instance: &Instance, mode: NodeAddress, hostname: boo
     }
 }
 
-/// Notes in the mapping that Slurm knows these nodes' addresses.
-pub(crate) fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &Published) {
+/// Notes in the mapping that Slurm knows these nodes' addresses. Returns those of the nodes that another run has tied to an instance since,
+/// with that instance: Slurm may have heard of it first, so it counts as not told.
+fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &Published) -> Step {
     let done: BTreeSet<&String> = published.done.iter().collect();
     let result = context.store.update(context.lock_wait(), |mapping| {
-        for (node, instance) in pairs.iter().filter(|(node, _)| done.contains(node)) {
-            if let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.instance_id.as_deref() == Some(&instance.id)) {
+        let mut since = Step::new();
+        for (node, instance) in pairs {
+            let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.state == NodeState::Running) else { continue };
+            if entry.instance_id.as_ref() != Some(&instance.id) {
+                entry.unpublished = true;
+                since.extend(recovery::as_instance(entry).map(|newer| (node.clone(), newer)));
+            } else if done.contains(node) {
                 entry.unpublished = false;
             }
         }
+        since
     });
-    if let Err(error) = result {
+    result.unwrap_or_else(|error| {
         tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
-    }
+        Step::new()
+    })
 }

@@ -73,10 +73,10 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
             return stopped.exit;
         }
     };
-    timed_out::count(&context, &nodes);
     // Before Slurm forgets the addresses.
     let found = unmapped::condemn(&context, &freed, &nodes, shown.as_ref()).await;
     let consoles = timed_out::Consoles::of(&nodes, &freed, &found);
+    timed_out::count(&context, &consoles.launched(&nodes));
     // Slurm at once: nobody else would bring the nodes back if this run were killed now; and EC2 at once, in case Slurm hangs. The
     // consoles stay readable after a termination.
     let none = BTreeSet::new();

@@ -400,7 +400,6 @@ impl Run {
         self.published_after = self.context.begun_at.elapsed();
         let refused: BTreeMap<&String, &Failure> = published.refused.iter().map(|(node, failure)| (node, failure)).collect();
         let unknown: BTreeSet<&String> = published.unknown.iter().collect();
-        publishing::mark_published(&self.context, pairs, published);
         for (node, instance) in pairs {
             if unknown.contains(node) {
                 tracing::error!(

@@ -66,10 +66,10 @@ async fn suspend(context: &Arc<Context>, called_for: &[String]) -> Exit {
             return stopped.exit;
         }
     };
-    timed_out::count(context, &called.timed_out);
     // Before Slurm forgets the addresses.
     let found = unmapped::condemn(context, &freed, nodes, called.shown.as_ref()).await;
     let consoles = timed_out::Consoles::of(&called.timed_out, &freed, &found);
+    timed_out::count(context, &consoles.launched(&called.timed_out));
     let taken = beside::take_addresses_back(context, &called, &freed).await;
     let mut publish = freed.publish.clone();
     publish.extend(beside::claimed_since(context, &taken));
@@ -172,7 +172,12 @@ async fn free_besides(
     let changed = context.store.change(context.lock_wait(), now, |draft| {
         let live = live_launches(draft, &survey);
         let mapping = &mut draft.mapping;
-        let finish = recovery::apply(mapping, &survey, &called, false, now);
+        // Mostly there is no dead run, and clustermgtd's passes have no nodes either: then the mapping is not copied.
+        let finish = if survey.dead.is_empty() {
+            recovery::ToFinish::default()
+        } else {
+            recovery::apply(mapping, &survey, &called, false, now)
+        };
         let mut freed = Freed { rebuilt, ..Freed::default() };
         for node in nodes {
             if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
@@ -211,7 +216,6 @@ pub(super) async fn publish_rest(context: &Context, publish: &[(String, Instance
         return;
     }
     let published = publishing::publish(context, publish).await;
-    publishing::mark_published(context, publish, &published);
     for (node, failure) in &published.refused {
         tracing::error!(node, code = failure.code, "an adopted instance cannot be told: {}", failure.sentence);
     }

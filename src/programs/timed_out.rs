@@ -41,6 +41,12 @@ impl Consoles {
         Self { instances, without }
     }
 
+    /// Those of `nodes` for which something was launched: slurmctld runs into ResumeTimeout with a node whose launch has failed, too, and
+    /// 22.05 drops the code from its Reason then.
+    pub(super) fn launched(&self, nodes: &[String]) -> Vec<String> {
+        nodes.iter().filter(|node| !self.without.contains(node)).cloned().collect()
+    }
+
     /// The tail of some consoles, into the log.
     pub(super) async fn log(self, context: &Arc<Context>) {
         let mut tasks = JoinSet::new();
@@ -118,7 +124,7 @@ fn strip_escapes(line: &str) -> String {
     out
 }
 
-/// Counts the failure for each group, for later use.
+/// Counts the failure to boot for each group, for later use.
 pub(super) fn count(context: &Context, nodes: &[String]) {
     let mut by_group: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for node in nodes {

@@ -82,7 +82,7 @@ pub(crate) struct Applied {
     pub(crate) refused: Vec<(String, String)>,
     /// Not known whether it was applied; to be repeated by whoever runs next.
     pub(crate) unknown: Vec<String>,
-    /// Why nodes are unknown: the last error.
+    /// Why nodes are unknown: the last error, see [`telling`].
     pub(crate) why_unknown: Option<Error>,
 }
 
@@ -247,6 +247,7 @@ impl Scontrol {
     async fn settle(&self, call: Call, deadline: Instant, settled: &mut Settled) {
         let mut looked = false;
         let mut pause = FIRST_PAUSE;
+        let mut earlier = None;
         let mut waiting = vec![call];
         while let Some(call) = waiting.pop() {
             if call.nodes().is_empty() {
@@ -258,14 +259,15 @@ impl Scontrol {
             } else {
                 match self.apply(&call, limit).await {
                     Ok(()) => {
-                        pause = FIRST_PAUSE;
+                        (pause, earlier) = (FIRST_PAUSE, None);
                         settled.done(&call);
                         continue;
                     }
                     Err(error) => error,
                 }
             };
-            match error {
+            let is_cut = self.is_cut(limit);
+            match telling(error, earlier.take(), is_cut) {
                 Error::Refused { stderr, .. } if call.is_settled_by(&stderr) => settled.done(&call),
                 Error::Refused { stderr, .. } if call.nodes().len() == 1 => settled.refused(&call, &stderr),
                 Error::Refused { .. } => {
@@ -289,8 +291,11 @@ impl Scontrol {
                         }
                     }
                 }
-                error if error.is_passing() && rest(&mut pause, deadline).await => waiting.push(call),
-                error => settled.unknown(&call, error),
+                error if error.is_passing() && rest(&mut pause, deadline).await => {
+                    earlier = Some(error);
+                    waiting.push(call);
+                }
+                error => settled.unknown(&call, error, is_cut),
             }
         }
     }
@@ -405,7 +410,7 @@ async fn read(source: Option<impl AsyncRead + Unpin>, most: u64) -> std::io::Res
 }
 
 /// Why a repeated call failed: a try that was cut short by the deadline says less than the one before it.
-pub(super) fn telling(error: Error, earlier: Option<Error>, is_cut: bool) -> Error {
+pub(crate) fn telling(error: Error, earlier: Option<Error>, is_cut: bool) -> Error {
     match earlier {
         Some(earlier) if is_cut && matches!(error, Error::Timeout { .. }) => earlier,
         _ => error,
@@ -538,11 +543,12 @@ impl Settled {
         }
     }
 
-    fn unknown(&mut self, call: &Call, error: Error) {
+    /// `is_cut`: by the deadline. Then it is the same story as that of a call before it, which knew more.
+    fn unknown(&mut self, call: &Call, error: Error, is_cut: bool) {
         for node in call.nodes() {
             self.note(node, Verdict::Unknown);
         }
-        self.why_unknown = Some(error);
+        self.why_unknown = Some(telling(error, self.why_unknown.take(), is_cut));
     }
 
     /// The worst of several calls counts: a refusal is certain, so it outweighs what is not known.
@@ -594,7 +600,7 @@ mod tests {
         }
 
         fn scontrol(&self) -> Scontrol {
-            Scontrol::new(self.dir.path(), Path::new("/etc/slurm/test.conf"), Duration::from_secs(30))
+            Scontrol::new(self.dir.path(), Path::new("/etc/slurm/test.conf"), Duration::from_secs(60))
         }
 
         fn set(&self, name: &str, text: &str) -> &Self {
@@ -615,8 +621,9 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
     }
 
+    /// Some tests make dozens of calls; one that passes never waits for it.
     fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(60)
+        Instant::now() + Duration::from_mins(5)
     }
 
     fn nodes(count: usize) -> Vec<String> {
@@ -797,6 +804,28 @@ mod tests {
         }
     }
 
+    /// The first call is refused the connection, and its repetition hangs; those behind it are not even begun.
+    #[test]
+    fn what_the_end_of_the_time_cuts_short_hides_no_reason() {
+        let bench = Bench::new();
+        bench.set("fail.once", UNREACHABLE).set("hold.2", "");
+        let calls = down_args(&nodes(3), "x", None, 1);
+        assert_eq!(calls.len(), 3);
+        let applied = run(bench.scontrol().apply_all(calls, Instant::now() + Duration::from_secs(2)));
+        assert_eq!((applied.unknown, applied.done.len(), applied.refused.len()), (nodes(3), 0, 0));
+        // On a slow machine the first run itself may be cut short: then there is no other reason.
+        let heard = bench.log().len() > 1;
+        assert!(matches!(applied.why_unknown, Some(Error::Unreachable { .. })) || !heard, "{:?}", applied.why_unknown);
+
+        let (mut settled, call) = (Settled::default(), &down_args(&nodes(1), "x", None, 1)[0]);
+        let late = || Error::Timeout { command: "x".into(), limit: Duration::ZERO };
+        settled.unknown(call, Error::Unreachable { command: "x".into(), stderr: "connect failure".into() }, false);
+        settled.unknown(call, late(), true);
+        assert!(matches!(settled.why_unknown, Some(Error::Unreachable { .. })), "it was not begun");
+        settled.unknown(call, late(), false);
+        assert!(matches!(settled.why_unknown, Some(Error::Timeout { .. })), "it hung for all the time that a run has");
+    }
+
     #[test]
     fn past_the_deadline_nothing_is_started() {
         let bench = Bench::new();
@@ -900,9 +929,13 @@ mod tests {
         bench.set("nodes", &text[..text.len() / 2]);
         assert!(matches!(run(bench.scontrol().show_all_nodes(soon())), Err(Error::Unreadable { .. })));
         bench.set("fail.show", "1\nslurm_load_node error: Unable to contact slurm controller (connect failure)\n");
-        // Whether or not the last run is cut short.
-        let deadline = Instant::now() + Duration::from_secs(5);
-        assert!(matches!(run(bench.scontrol().show_all_nodes(deadline)), Err(Error::Unreachable { .. })));
+        let once = run(bench.scontrol().show_once(&owned(&["show", "nodes"]), None, Duration::from_secs(60)));
+        assert!(matches!(once, Err(Error::Unreachable { .. })), "{once:?}");
+        // Again and again until the time is over, which may cut the last run short; on a slow machine it is the first.
+        let before = bench.log().len();
+        let error = run(bench.scontrol().show_all_nodes(Instant::now() + Duration::from_secs(1))).unwrap_err();
+        let heard = bench.log().len() > before + 1;
+        assert!(matches!(error, Error::Unreachable { .. }) || (!heard && matches!(error, Error::Timeout { .. })), "{error}");
     }
 
     #[test]

@@ -8,12 +8,15 @@ use std::time::Duration;
 use super::error::StoreError;
 use super::lock::Lock;
 
-/// Held by the one clustermgtd of this folder for as long as it runs. One try.
+/// One that was killed while it started a scontrol lives on in that child, which has the lock until its exec.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+
+/// Held by the one clustermgtd of this folder for as long as it runs. Tried for a moment, until the last one is wholly gone.
 ///
 /// # Errors
 /// [`StoreError::Taken`], with the holder's pid and program, when there is one already.
 pub(crate) fn clustermgtd(dir: &Path) -> Result<Lock, StoreError> {
-    match Lock::acquire(&dir.join("clustermgtd.lock"), Duration::ZERO) {
+    match Lock::acquire(&dir.join("clustermgtd.lock"), LAST_BREATH) {
         Err(StoreError::Busy { path, holder, .. }) => Err(StoreError::Taken { what: "clustermgtd", path, holder }),
         result => result,
     }

@@ -9,8 +9,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::door::Draft;
 use super::error::StoreError;
 use super::file::FileStore;
 use super::journal::Running;
@@ -72,6 +74,20 @@ fn a_dry_run_creates_nothing() {
     assert_eq!((store.state_id(), &*store.read().unwrap()), ("", &Mapping::new("hpc")));
     assert!(matches!(store.update(WAIT, |_| ()), Err(StoreError::ReadOnly { .. })));
     assert!(!path.exists());
+}
+
+#[test]
+fn a_change_that_changes_nothing_copies_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), "hpc").unwrap();
+    store.update(WAIT, |mapping| mapping.nodes.insert("n1".into(), entry("a"))).unwrap();
+    let before = store.read().unwrap();
+    let shared = |draft: &mut Draft| Some(draft.mapping.nodes.len() == 1 && Arc::ptr_eq(&draft.mapping.0, &before));
+    assert!(store.change(WAIT, NOW, shared).unwrap().unwrap().0);
+    assert!(Arc::ptr_eq(&store.read().unwrap(), &before));
+    // What somebody has read stays as it was.
+    store.change(WAIT, NOW, |draft| draft.mapping.nodes.remove("n1")).unwrap().unwrap();
+    assert_eq!((before.nodes.len(), store.read().unwrap().nodes.len()), (1, 0));
 }
 
 #[test]

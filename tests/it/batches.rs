@@ -9,6 +9,9 @@ use crate::site::{GROUP, Site, finished};
 
 const OFF: &str = "request_bucket = \"off\"\n";
 
+/// What a test waits for must come; this is only the end of a test that fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn tokens(calls: &[Request]) -> BTreeSet<String> {
     calls.iter().map(|call| call.param("ClientToken").unwrap().to_owned()).collect()
 }
@@ -48,7 +51,7 @@ fn at_most_the_configured_calls_are_in_flight() {
     );
     let child = site.spawn("slurm_resume", &["c5-[1-12]"]);
     let three = |snapshot: &slurm_ec2_testkit::ec2::Snapshot| snapshot.held.get("first") == Some(&3);
-    assert!(site.ec2.wait_until(Duration::from_secs(60), three), "{}", site.log("slurm_resume"));
+    assert!(site.ec2.wait_until(PATIENCE, three), "{}", site.log("slurm_resume"));
     site.ec2.release("first");
     assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0), "{}", site.log("slurm_resume"));
     // From arrival to answer as the endpoint saw them; a millisecond less, since arrivals are cut to whole ones.
@@ -59,25 +62,26 @@ fn at_most_the_configured_calls_are_in_flight() {
         .map(|call| (call.arrived_ms as f64 + 1.0, call.arrived_ms as f64 + call.took_ms.unwrap() - 1.0))
         .collect();
     let most = spans.iter().map(|(at, _)| spans.iter().filter(|(from, to)| from <= at && at < to).count()).max().unwrap();
-    assert_eq!((spans.len(), most), (12, 3));
+    // That three are in flight together has been seen at the gate.
+    assert!(spans.len() == 12 && most <= 3, "{most} of {}: {spans:?}", spans.len());
 }
 
-/// Three runs of four calls each against EC2's own limit: the shared bucket keeps them below it.
+/// Three runs of three calls each against EC2's own limit: the shared bucket keeps them below it.
 #[test]
 fn r01_the_bucket_is_shared_by_all_runs_of_the_machine() {
-    // More than the bucket has, so that calls which a loaded machine holds up and then sends together pass; three buckets of their own
-    // would send twelve at once.
-    let throttle = Throttle { burst: 9.0, ..Throttle::run_instances() };
+    // More than the bucket has, so that calls which a loaded machine holds up and then sends together pass: eight would have to come within
+    // a second, which are the bucket's of five. Three buckets of their own would send nine at once.
+    let throttle = Throttle { burst: 7.0, per_second: 1.0, ..Throttle::run_instances() };
     let behaviour = Behaviour { throttle: vec![throttle], full_size: false, ..Behaviour::default() };
-    let launch = "batch_size = 1\nrequest_bucket = { burst = 4, per_second = 2.0 }\n";
+    let launch = "batch_size = 1\nrequest_bucket = { burst = 3, per_second = 1.0 }\n";
     let site = Site::with(behaviour, launch, GROUP);
-    let children: Vec<_> = (0..3).map(|n| site.spawn("slurm_resume", &[&format!("c5-[{}-{}]", 4 * n + 1, 4 * n + 4)])).collect();
+    let children: Vec<_> = (0..3).map(|n| site.spawn("slurm_resume", &[&format!("c5-[{}-{}]", 3 * n + 1, 3 * n + 3)])).collect();
     for child in children {
         assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0), "{}", site.log("slurm_resume"));
     }
-    assert_eq!(site.running().len(), 12);
+    assert_eq!(site.running().len(), 9);
     let refused = site.ec2.requests_of("RunInstances").iter().filter(|call| call.status != Some(200)).count();
-    assert_eq!((site.ec2.count("RunInstances"), refused), (12, 0), "no call was throttled");
+    assert_eq!((site.ec2.count("RunInstances"), refused), (9, 0), "no call was throttled");
 }
 
 #[test]
@@ -86,7 +90,7 @@ fn b13_an_answer_that_does_not_come_is_asked_for_again() {
         let site = with_aws(Behaviour::with_rules(vec![rule]), "attempt_timeout = \"5s\"\n");
         assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume"));
         let calls = site.ec2.requests_of("RunInstances");
-        assert_eq!((calls.len(), tokens(&calls).len()), (2, 1));
+        assert!(calls.len() >= 2 && tokens(&calls).len() == 1, "{calls:?}");
         assert_eq!((site.ec2.instances().len(), site.running().len()), (3, 3));
         site.assert_settled();
     }
@@ -99,7 +103,7 @@ fn b13_a_token_whose_instances_are_gone_is_replaced() {
         Rule::on("RunInstances").nth(1).hold("launched").after().effect(slurm_ec2_testkit::ec2::Effect::Drop { after: true });
     let site = Site::new(Behaviour::with_rules(vec![lost]));
     let child = site.spawn("slurm_resume", &["c5-[1-2]"]);
-    assert!(site.ec2.wait_held("launched", Duration::from_secs(60)));
+    assert!(site.ec2.wait_held("launched", PATIENCE));
     for instance in site.ec2.live_instances() {
         site.ec2.change(&instance.id, InstanceChange { state: Some(State::Terminated), ..InstanceChange::default() });
     }

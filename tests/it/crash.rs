@@ -422,6 +422,23 @@ fn b33_s03_suspended_and_resumed_while_it_is_launched() {
     settle(&site);
 }
 
+/// The first run has tied its instances and is telling Slurm when it is asked again: its word comes after the second run's.
+#[test]
+fn b19_the_last_word_to_slurm_is_of_the_instance_that_counts() {
+    let site = stage::site(Behaviour::default(), PLAIN, RUN_INSTANCES);
+    let armed = BeforeUpdate(1).arm(&site);
+    let mut first = site.spawn("slurm_resume", &[SAME]);
+    armed.wait("slurm_resume", &mut first);
+    let old = site.live();
+    succeed(&site, "slurm_resume", SAME);
+    assert_backed(&site, &VICTIMS);
+    armed.let_go();
+    join(&site, vec![first]);
+    assert!(site.live().is_disjoint(&old), "{}", logs(&site));
+    assert_backed(&site, &VICTIMS);
+    assert_clean(&site);
+}
+
 /// As above, but the first run is killed while it waits.
 #[test]
 fn b33_b40_suspended_and_resumed_while_it_is_launched_by_a_run_that_is_killed() {
@@ -557,8 +574,9 @@ fn b43_sigterm_while_a_launch_is_under_way() {
 fn b42_b40_the_answer_comes_after_the_deadline() {
     let cases = [(RUN_INSTANCES, "RunInstances"), (CREATE_FLEET, "CreateFleet")];
     each(&cases, |(group, action)| {
-        let site = stage::site(Behaviour::default(), "request_bucket = \"off\"\ndeadline = \"12s\"\n", group);
+        let site = stage::site(Behaviour::default(), "request_bucket = \"off\"\ndeadline = \"24s\"\n", group);
         let armed = After(action, 1).arm(&site);
+        // A quarter of the time is for telling Slurm.
         let ran = site.run("slurm_resume", &[SAME]);
         assert_eq!(ran.code, Some(75), "{}", logs(&site));
         assert_free(&site, &VICTIMS);
@@ -611,12 +629,12 @@ fn b40_killed_at_random_moments() {
                 let program =
                     ["slurm_resume", "slurm_resume", "slurm_resume", "slurm_suspend", "slurm_resume_fail"][random.usize(0..5)];
                 let nodes = [SAME, SAME, OTHERS, "c5-[2-5]", "c5-1,c5-11"][random.usize(0..5)];
-                site.spawn(program, &[nodes])
+                stage::spawn_group(&site, program, &[nodes])
             };
             // Another one beside it, which goes on.
             let (mut victim, beside) = (start(), start());
             std::thread::sleep(Duration::from_micros(random.u64(0..90_000)));
-            stage::kill(&mut victim);
+            stage::kill_group(&mut victim);
             join(&site, vec![beside]);
             wait_for_scontrol(&site);
             assert_sound(&site);

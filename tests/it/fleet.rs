@@ -44,7 +44,7 @@ fn r01_throttling_beside_other_errors_is_not_a_shortage() {
     let site = site(throttled_and_empty(), "", &two_by_two(""));
     let child = site.spawn("slurm_resume", &["c5-[1-3]"]);
     let tried = |snapshot: &slurm_ec2_testkit::ec2::Snapshot| snapshot.counters.get("CreateFleet").is_some_and(|n| *n >= 2);
-    assert!(site.ec2.wait_until(Duration::from_secs(60), tried), "{}", site.log("slurm_resume"));
+    assert!(site.ec2.wait_until(Duration::from_secs(120), tried), "{}", site.log("slurm_resume"));
     site.ec2.adjust(|behaviour| behaviour.capacity.clear());
     assert_eq!(finished(child.wait_with_output().unwrap()).code, Some(0), "{}", site.log("slurm_resume"));
     let calls = site.ec2.requests_of("CreateFleet");
@@ -58,7 +58,8 @@ fn r01_throttling_beside_other_errors_is_not_a_shortage() {
 #[test]
 fn r01_throttled_to_the_end_names_throttling_and_rests_nobody() {
     let site = site(throttled_and_empty(), "", &two_by_two(""));
-    site.hurry();
+    // A quarter of it is for telling Slurm.
+    site.limit(24);
     let ran = site.run("slurm_resume", &["c5-[1-3]"]);
     // 75 when the time is up while a call is under way (what became of it is not known), 1 when it is between two.
     assert!(matches!(ran.code, Some(1 | 75)), "{:?} {}", ran.code, site.log("slurm_resume"));

@@ -100,6 +100,7 @@ fn b20_b21_an_untold_failure_is_told_by_the_next_resume() {
     site.scontrol("fail.update", "1\nslurm_update error: Unable to contact slurm controller (connect failure)\n");
     assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(75), "{}", site.log("slurm_resume"));
     std::fs::remove_file(site.path("bin/scontrol.fail.update")).unwrap();
+    site.patience();
     let updates = site.updates().len();
     assert_ne!(site.run("slurm_resume", &["c5-2"]).code, Some(0), "{}", site.log("slurm_resume"));
     let told = site.updates()[updates..].join("\n");

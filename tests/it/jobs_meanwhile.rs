@@ -88,7 +88,9 @@ fn b51_asked_again_in_mid_run_a_job_is_still_whole_or_nothing() {
     let site = Site::with(Behaviour::with_rules(rules), &launch, TWO);
     let jobs = [(1, "c5-[1-2],m5-[1-2]")];
     let child = spawn_jobs(&site, "c5-[1-2],m5-[1-2]", &jobs);
-    wait_held(&site, "gate");
+    // Both of them: one that comes after the gate was opened would stand there until it is given up.
+    let both = |snapshot: &slurm_ec2_testkit::ec2::Snapshot| snapshot.held.get("gate") == Some(&2);
+    assert!(site.ec2.wait_until(stage::PATIENCE, both), "{}", site.log("slurm_resume"));
     // slurmctld restarted.
     assert_eq!(site.resume("c5-[1-2],m5-[1-2]", &file(&jobs)).code, Some(0));
     site.ec2.release("gate");

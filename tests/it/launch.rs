@@ -243,6 +243,7 @@ fn b16_slurmctld_unreachable_leaves_it_to_the_next_program() {
     assert_eq!((site.live().len(), site.running().len()), (2, 2));
     assert_eq!(site.mapping()["nodes"]["c5-1"]["unpublished"], true);
     std::fs::remove_file(site.path("bin/scontrol.fail.update")).unwrap();
+    site.patience();
     let before = site.updates().len();
     assert_eq!(site.run("slurm_suspend", &["c5-9"]).code, Some(0));
     assert!(site.updates()[before..].iter().any(|line| line.contains("nodename=c5-1,c5-2")), "{:?}", site.updates());
@@ -270,7 +271,8 @@ fn b19_a_mapped_node_is_left_or_replaced() {
 #[test]
 fn b42_b15_the_deadline_comes_before_slurms() {
     let site = Site::new(Behaviour::with_rules(vec![Rule::on("RunInstances").hang()]));
-    site.hurry();
+    // A quarter of it is for telling Slurm.
+    site.limit(24);
     let ran = site.run("slurm_resume", &["c5-[1-2]"]);
     assert_eq!(ran.code, Some(75), "{}", site.log("slurm_resume"));
     assert!(reason(&site, "c5-1").is_some(), "Slurm hears of it");

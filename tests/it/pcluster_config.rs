@@ -1,6 +1,7 @@
 //! ParallelCluster's files as the programs meet them: which file is taken, what is said of mistakes, and by whom it is heard.
 
 use std::fs;
+use std::io::Write;
 use std::process::Command;
 
 use slurm_ec2_testkit::ec2::Behaviour;
@@ -289,16 +290,26 @@ fn s05_a_broken_fleet_config_keeps_nobody_from_terminating() {
     }
 }
 
+/// The first reading gets half of it, by way of a FIFO that has another file's name by then: the second gets the whole.
 #[test]
 fn a_fleet_config_that_is_just_being_rewritten_is_waited_for() {
     let site = sound();
-    site.write("fleet-config.json", &FLEET[..FLEET.len() / 2]);
     let path = site.path("fleet-config.json");
-    let writer = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        fs::write(path, FLEET).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    fs::hard_link(&path, site.path("half")).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            // Waits for a reader.
+            let mut half = fs::OpenOptions::new().write(true).open(site.path("half")).unwrap();
+            site.write("fleet-config.json", FLEET);
+            half.write_all(&FLEET.as_bytes()[..FLEET.len() / 2]).unwrap();
+        });
+        let ran = run(&site, RESUME_CONF, "slurm_resume", &["--dry-run", "apple-dy-core-1"]);
+        if !writer.is_finished() {
+            // Whoever waits for a reader that did not come has one now.
+            drop(fs::OpenOptions::new().read(true).write(true).open(site.path("half")));
+        }
+        assert!(ran.code == Some(0) && ran.stdout.contains("group apple/core"), "{} {}", ran.stdout, ran.stderr);
     });
-    let ran = run(&site, RESUME_CONF, "slurm_resume", &["--dry-run", "apple-dy-core-1"]);
-    writer.join().unwrap();
-    assert!(ran.code == Some(0) && ran.stdout.contains("group apple/core"), "{} {}", ran.stdout, ran.stderr);
 }

@@ -25,6 +25,8 @@ pub struct Site {
 pub const GROUP: &str =
     "[[group]]\nname = \"c5\"\nnodes = \"c5-[1-2000]\"\nlaunch_template = { name = \"hpc-c5\", version = \"1\" }\n";
 
+const SLURM_CONF: &str = "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=600\nSuspendTimeout=120\n";
+
 impl Site {
     /// A site with one group `c5` (nodes `c5-[1-2000]`), best effort, no request bucket.
     pub fn new(behaviour: Behaviour) -> Self {
@@ -38,7 +40,7 @@ impl Site {
         fs::create_dir(site.path("bin")).unwrap();
         let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bin/scontrol");
         std::os::unix::fs::symlink(stand_in, site.path("bin/scontrol")).unwrap();
-        site.write("slurm.conf", "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=600\nSuspendTimeout=120\n");
+        site.patience();
         site.write("credentials", "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n");
         site.configure(launch, groups);
         site
@@ -72,10 +74,20 @@ impl Site {
         fs::rename(next, path).unwrap();
     }
 
-    /// slurm.conf leaves the programs little time: what hangs or never works is given up after 12 s (half of it). All that has to be
-    /// done before that takes a loaded machine a fraction.
+    /// For what is to hang or never to work: slurm.conf leaves the programs this many seconds (half of ResumeTimeout), of which a launch may
+    /// take three quarters. Whatever is to succeed runs before it, or after [`Self::patience`].
+    pub fn limit(&self, seconds: u32) {
+        self.write("slurm.conf", &format!("ClusterName=hpc\nSlurmUser=root\nResumeTimeout={}\n", 2 * seconds));
+    }
+
+    /// So little that what hangs is given up soon. All that has to be done before that takes a loaded machine a fraction.
     pub fn hurry(&self) {
-        self.write("slurm.conf", "ClusterName=hpc\nSlurmUser=root\nResumeTimeout=24\n");
+        self.limit(12);
+    }
+
+    /// As much time as a new site has.
+    pub fn patience(&self) {
+        self.write("slurm.conf", SLURM_CONF);
     }
 
     /// A setting of the scontrol stand-in (see the top of tests/bin/scontrol).

@@ -69,6 +69,9 @@ fn moto_is_reached_by_host_name() {
     );
     let root = tempfile::tempdir().unwrap();
     furnish(root.path(), moto.port);
+    // Without it a program has half a minute, and moto reads its data on instances first.
+    fs::create_dir(root.path().join("etc/slurm")).unwrap();
+    fs::write(root.path().join("etc/slurm/slurm.conf"), "ResumeTimeout=600\n").unwrap();
     let resume = chroot(root.path(), &["/slurm_resume", "c5-[1-2]"]);
     assert_eq!(resume.status.code(), Some(0), "{}\n{}", text(&resume), log(root.path(), "slurm_resume"));
     let found = moto.call("Action=DescribeInstances");

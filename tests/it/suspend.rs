@@ -183,6 +183,18 @@ fn instance_id_as_the_version_takes_it() {
     }
 }
 
+/// slurmctld calls for a node whose launch failed, too: it waits on for the ResumeTimeout of one that was set down meanwhile.
+#[test]
+fn m25_a_node_that_was_never_launched_has_not_failed_to_boot() {
+    let site = up(Behaviour::default(), "c5-1");
+    site.scontrol("state", "DOWN+CLOUD+POWERED_DOWN\n");
+    assert_eq!(site.run("slurm_resume_fail", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume_fail"));
+    let failures: serde_json::Value = serde_json::from_slice(&std::fs::read(site.path("state/failures.json")).unwrap()).unwrap();
+    assert_eq!(failures["groups"]["c5"]["count"], 1, "{failures}");
+    assert_eq!(failures["groups"]["c5"]["nodes"][0]["node"], "c5-1", "{failures}");
+    site.assert_settled();
+}
+
 #[test]
 fn f01_f02_b34_resume_fail_brings_the_node_back() {
     let site = up(Behaviour::default(), "c5-[1-3]");

@@ -104,20 +104,23 @@ pub(super) struct Owner<'a> {
 
 impl<'a> Owners<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let mut owners = Self {
+            by_instance: HashMap::with_capacity(snapshot.instances.len()),
+            by_address: HashMap::with_capacity(snapshot.instances.len()),
+        };
         let live = snapshot.instances.values().filter(|instance| instance.state.is_live());
-        let by_address = live.filter_map(|instance| Some((instance.private_ip.as_deref()?, instance))).collect();
-        let mut owners = Self { by_instance: HashMap::with_capacity(snapshot.instances.len()), by_address };
+        owners.by_address.extend(live.filter_map(|instance| Some((instance.private_ip.as_deref()?, instance))));
         for (node, entry) in &snapshot.mapping.nodes {
             if let Some(id) = mapped(Some(entry)) {
                 owners.add(id, Owner { node, is_mapped: true, is_off: false });
             }
         }
-        let unmapped: Vec<(&SlurmNode, Owner<'_>)> = snapshot
-            .nodes
-            .iter()
-            .filter(|(_, member)| member.slurm.instance_id.is_some() || has_address(&member.slurm))
-            .filter(|(name, _)| mapped(snapshot.mapping.nodes.get(*name)).is_none())
-            .map(|(node, Member { slurm, .. })| (slurm, Owner { node, is_mapped: false, is_off: slurm.state.is_powered_down() }))
+        let unmapped: Vec<(&SlurmNode, Owner<'_>)> = with_entries(snapshot)
+            .filter(|(_, _, entry)| mapped(*entry).is_none())
+            .filter(|(_, member, _)| member.slurm.instance_id.is_some() || has_address(&member.slurm))
+            .map(|(node, Member { slurm, .. }, _)| {
+                (slurm, Owner { node, is_mapped: false, is_off: slurm.state.is_powered_down() })
+            })
             .collect();
         for off in [false, true] {
             let those = || unmapped.iter().filter(|(_, owner)| owner.is_off == off);
@@ -159,6 +162,9 @@ impl<'a> Owners<'a> {
         if entry.is_some_and(|entry| entry.state == NodeState::Launching) {
             return Backing::Claimed;
         }
+        if entry.is_none() && is_left_over(snapshot, node) {
+            return Backing::Nothing;
+        }
         let named = match mapped(entry) {
             Some(id) => snapshot.instances.get(id),
             // An InstanceId that EC2 does not know may be a list of ids that Slurm before 25.11.6 took for one (aws-facts B.15).
@@ -172,6 +178,16 @@ impl<'a> Owners<'a> {
             None => Backing::Nothing,
         }
     }
+}
+
+/// Slurm's nodes with their entries. Both are sorted by name, so one walk along both finds all pairs.
+fn with_entries(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Member, Option<&NodeEntry>)> {
+    let mut entries = snapshot.mapping.nodes.iter().peekable();
+    snapshot.nodes.iter().map(move |(name, member)| {
+        while entries.next_if(|(node, _)| *node < name).is_some() {}
+        let entry = entries.next_if(|(node, _)| *node == name);
+        (name, member, entry.map(|(_, entry)| entry))
+    })
 }
 
 /// Does not come up again by itself. A state of EC2's that is not known here is none of an end.
@@ -189,17 +205,48 @@ fn known<'a>(snapshot: &'a Snapshot, node: &SlurmNode) -> Option<&'a Instance> {
     snapshot.instances.get(node.instance_id.as_ref()?)
 }
 
+/// Slurm forgets an InstanceId when it powers the node down, and a static one is only set down: what it names for a node that is down and
+/// has its own address is an instance of earlier, unless that still lives.
+fn is_left_over(snapshot: &Snapshot, node: &SlurmNode) -> bool {
+    let lives = || known(snapshot, node).is_some_and(|instance| instance.state.is_live());
+    node.state.is_down() && !has_address(node) && !lives()
+}
+
 /// The nodes of ours, in the order of names. Nodes in a base state that is none of service (FUTURE, UNKNOWN, ERROR) or that is not
 /// known here are left out: no rule may touch them.
 pub(super) fn of<'a>(snapshot: &'a Snapshot, policy: &Policy, owners: &Owners<'a>) -> Vec<Facts<'a>> {
-    let ours = snapshot.nodes.iter().filter_map(|(name, member)| Some((name, member, member.group?)));
-    ours.filter(|(_, _, group)| *group < policy.groups.len())
-        .filter(|(_, member, _)| matches!(member.slurm.state.base, Base::Idle | Base::Allocated | Base::Mixed | Base::Down))
-        .map(|(name, member, group)| {
-            let entry = snapshot.mapping.nodes.get(name);
+    let ours = with_entries(snapshot).filter_map(|(name, member, entry)| Some((name, member, member.group?, entry)));
+    ours.filter(|(_, _, group, _)| *group < policy.groups.len())
+        .filter(|(_, member, ..)| matches!(member.slurm.state.base, Base::Idle | Base::Allocated | Base::Mixed | Base::Down))
+        .map(|(name, member, group, entry)| {
             let backing = owners.backing(snapshot, &member.slurm, entry);
             let is_gone = matches!(backing, Backing::Ended(_));
             Facts { name, node: &member.slurm, group, is_static: member.is_static, entry, backing, is_gone }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_support::World;
+    use super::*;
+
+    /// Slurm may not show a node that the mapping has, and the other way round, anywhere in the order of names.
+    #[test]
+    fn every_node_finds_its_own_entry() {
+        let mut world = World::new();
+        world.snapshot.nodes.clear();
+        for node in ["c5-1", "c5-10", "c5-2", "c5-30", "c5-4"] {
+            world.node(node, "IDLE+CLOUD");
+        }
+        for entry in ["a", "c5-1", "c5-15", "c5-16", "c5-30", "c5-300"] {
+            world.entry(entry, Some(&format!("i-{entry}")), 100);
+        }
+        for (name, _, entry) in with_entries(&world.snapshot) {
+            assert_eq!(entry, world.snapshot.mapping.nodes.get(name), "{name}");
+        }
+        let found: Vec<&str> =
+            with_entries(&world.snapshot).filter(|(.., entry)| entry.is_some()).map(|(name, ..)| name.as_str()).collect();
+        assert_eq!((found, with_entries(&world.snapshot).count()), (vec!["c5-1", "c5-30"], 5));
+    }
 }

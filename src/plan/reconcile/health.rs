@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Backing;
 use super::report::Bootstrap;
-use super::{Draft, Facts, Order, What, boots, state};
+use super::{Draft, Facts, Order, What, boots, state, statics};
 use crate::model::cluster::{Ailment, Check};
 use crate::model::instance::Instance;
 use crate::model::node::Base;
@@ -43,7 +43,8 @@ pub(super) fn failing_checks(draft: &mut Draft<'_>) {
             draft.take_down(index, &failing.reason(), &why);
         } else if node.state.is_down() {
             // A static node that comes up: no longer left to it, so that it is replaced at once. Other rules have all others.
-            if draft.memory.replacing.remove(name).is_some() {
+            let comes_up = statics::has_new_instance(draft, facts);
+            if draft.memory.replacing.remove(name).is_some() && comes_up {
                 boots::failed(draft, index, Bootstrap::Other, &why);
             }
         } else if node.state.has("DRAIN") {

@@ -88,6 +88,9 @@ fn noted_by_others(draft: &mut Draft<'_>) {
 
 /// What was counted is over for nodes that are off with nothing behind them, or up: their next failure is another one.
 fn settle(draft: &mut Draft<'_>) {
+    if draft.memory.counted.is_empty() {
+        return;
+    }
     let is_clear = |facts: &Facts<'_>| facts.entry.is_none() && !facts.has_address();
     let over = |facts: &Facts<'_>| (state::is_off(&facts.node.state) && is_clear(facts)) || is_healthy(draft, facts);
     let counted: BTreeSet<&str> = draft.facts.iter().filter(|facts| !over(facts)).map(|facts| facts.name).collect();
@@ -129,6 +132,9 @@ fn leave(draft: &mut Draft<'_>, threshold: u64) {
 
 /// A node that is up shows that its group can boot; no other group's.
 fn clear_healthy(draft: &mut Draft<'_>) {
+    if draft.memory.failures.is_empty() {
+        return;
+    }
     let healthy: BTreeSet<&str> = draft
         .facts
         .iter()

@@ -14,6 +14,7 @@ use super::{Draft, Facts, Level, Order, What, blocks, boots, shortage, state, su
 use crate::model::hostlist;
 use crate::model::time::Timestamp;
 use crate::plan::reasons::MAINTENANCE;
+pub(super) use verdict::has_new_instance;
 use verdict::{Cause, Verdict};
 
 /// A launch that was asked for has claimed its nodes or failed by then: the longest that a run may take.
@@ -114,7 +115,7 @@ fn replace(draft: &mut Draft<'_>, index: usize, cause: &Cause, told: &mut Told) 
     let facts = draft.facts[index];
     draft.handle(facts.name);
     begin_rest(draft, &facts, cause);
-    let comes_up = draft.memory.replacing.contains_key(facts.name);
+    let comes_up = has_new_instance(draft, &facts);
     if let Some(kind) = cause.boot_failure(comes_up) {
         boots::failed(draft, index, kind, &cause.to_string());
     }

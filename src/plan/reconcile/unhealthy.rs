@@ -78,12 +78,18 @@ fn is_invalid(node: &SlurmNode) -> bool {
     state::is_invalid_registration(&node.state) && !state::has_job(&node.state) && !node.state.is_powering_up()
 }
 
+/// We have set it down on its way back, and a pass came to an end before the rest of it: not what `terminate_down_nodes` spares.
+fn is_down_by_us(node: &SlurmNode) -> bool {
+    let words = [UNHEALTHY, reasons::INACTIVE, reasons::STOPPING];
+    state::is_down(&node.state) && node.reason.as_deref().is_some_and(|reason| words.contains(&reason))
+}
+
 /// Why the node cannot go on; `None`: it can.
 fn why(draft: &Draft<'_>, facts: &Facts<'_>) -> Option<&'static str> {
     let (state, upkeep) = (&facts.node.state, &draft.policy.upkeep);
     if is_invalid(facts.node) && upkeep.terminate_drain_nodes && state.base == Base::Idle {
         Some(INVALID)
-    } else if state::is_state_healthy(state, upkeep, false) {
+    } else if state::is_state_healthy(state, upkeep, false) && !is_down_by_us(facts.node) {
         None
     } else if state::is_resume_timeout(state) {
         Some("it is down and off")

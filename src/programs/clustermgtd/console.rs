@@ -43,12 +43,12 @@ impl Consoles {
         if of.is_empty() || !upkeep.consoles {
             return;
         }
-        self.waiting.fetch_add(of.len(), Ordering::Relaxed);
-        let (shared, waiting, wait) = (Arc::clone(&self.shared), Arc::clone(&self.waiting), upkeep.console_wait);
+        let backlog = Backlog::of(&self.waiting, of.len());
+        let (shared, wait) = (Arc::clone(&self.shared), upkeep.console_wait);
         let file = File { path: settings.log.dir.join(FILE), zone: self.zone(settings) };
         let (aws, region) = (settings.aws.clone(), settings.region.clone());
         let read = move || {
-            let count = of.len();
+            let _backlog = backlog;
             if let Some(runtime) = begin::runtime() {
                 runtime.block_on(async {
                     tokio::select! {
@@ -63,7 +63,6 @@ impl Consoles {
                     }
                 });
             }
-            waiting.fetch_sub(count, Ordering::Relaxed);
         };
         if let Err(error) = std::thread::Builder::new().name("console".to_owned()).spawn(read) {
             tracing::warn!("no thread for consoles: {error}");
@@ -72,6 +71,25 @@ impl Consoles {
 
     fn zone(&self, settings: &Settings) -> Option<Zone> {
         (settings.log.format == LogFormat::ParallelCluster).then(|| Zone::of(self.tz.as_deref()))
+    }
+}
+
+/// Consoles that wait or are read. Dropped, also by a thread that could not begin or broke, it makes room for others.
+struct Backlog {
+    waiting: Arc<AtomicUsize>,
+    count: usize,
+}
+
+impl Backlog {
+    fn of(waiting: &Arc<AtomicUsize>, count: usize) -> Self {
+        waiting.fetch_add(count, Ordering::Relaxed);
+        Self { waiting: Arc::clone(waiting), count }
+    }
+}
+
+impl Drop for Backlog {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.count, Ordering::Relaxed);
     }
 }
 
@@ -128,6 +146,16 @@ fn line(zone: Option<&Zone>, now: Timestamp, node: &str, id: &str, text: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_never_began_takes_no_room() {
+        let waiting = Arc::default();
+        let backlog = Backlog::of(&waiting, 7);
+        let never_run = move || drop(backlog);
+        assert_eq!(waiting.load(Ordering::Relaxed), 7);
+        drop(never_run);
+        assert_eq!(waiting.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn a_console_is_one_line() {

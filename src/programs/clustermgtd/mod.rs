@@ -18,6 +18,7 @@ mod passes;
 mod perform;
 pub(super) mod policy;
 mod preview;
+mod queues;
 mod recheck;
 mod reload;
 mod shared;
@@ -240,6 +241,7 @@ async fn passes(beginning: Beginning, shared: Arc<Shared>) -> Result<Passes, Sto
         conf_path,
         conf,
         watch,
+        refused: None,
         memory_file,
         saved: memory.clone(),
         memory,

@@ -11,11 +11,11 @@ use super::heartbeat::Heart;
 use super::launches::Launches;
 use super::news::News;
 use super::perform::{Performed, Scene, perform};
-use super::policy;
 use super::reload::Watch;
 use super::shared::Shared;
 use super::snapshot::{Eyes, Incomplete, Seen};
 use super::status::{self, Actions, Ended, Outcome};
+use super::{policy, queues};
 use crate::clock;
 use crate::config::settings::Settings;
 use crate::config::source::Place;
@@ -23,7 +23,7 @@ use crate::error::chain;
 use crate::model::cluster::Ailment;
 use crate::model::fleet::FleetStatus;
 use crate::model::time::Timestamp;
-use crate::plan::reconcile::{self, Level, Memory, Note, Report, What};
+use crate::plan::reconcile::{self, Level, Memory, Note, Report};
 use crate::programs::args::Environment;
 use crate::programs::begin;
 use crate::programs::context::Context;
@@ -70,6 +70,8 @@ pub(super) struct Passes {
     pub(super) conf_path: PathBuf,
     pub(super) conf: Option<SlurmConf>,
     pub(super) watch: Watch,
+    /// Why a changed configuration is not in force.
+    pub(super) refused: Option<String>,
     pub(super) memory_file: DaemonMemory,
     pub(super) memory: Memory,
     /// What of it is on disk.
@@ -218,7 +220,8 @@ impl Passes {
         let decision = reconcile::reconcile(&snapshot, &self.memory, &policy);
         decision.notes.iter().for_each(tell);
         // Before anything is done: a restart in the middle finds what was begun.
-        let protected = std::mem::replace(&mut self.memory, decision.memory).protected;
+        let before = std::mem::replace(&mut self.memory, decision.memory);
+        let held = queues::hold_back(&mut self.memory.protected, &before.protected, &decision.actions);
         self.save();
         if snapshot.rebuilt {
             rebuild::remove_mark(&self.context);
@@ -229,15 +232,8 @@ impl Passes {
         let (context, shared, snapshot, fleet) = (&self.context, &*self.shared, &snapshot, &self.fleet);
         let scene = Scene { context, shared, snapshot, fleet, stubborn: &stubborn, failures: &self.last.failures, slurm_user };
         let mut performed = perform(&scene, &decision.actions).await;
-        // A queue that slurmctld did not set inactive after all must not look as if somebody had started it since.
-        for partition in decision.actions.iter().filter_map(|action| match &action.what {
-            What::Inactivate { partition } if !performed.inactivated.contains(partition) => Some(partition),
-            _ => None,
-        }) {
-            if !protected.contains_key(partition) {
-                self.memory.protected.remove(partition);
-            }
-        }
+        self.memory.protected.extend(queues::done(held, &performed.inactivated));
+        self.save();
         let launching = self.launches.start(std::mem::take(&mut performed.launch), &self.context.settings, self.conf.as_ref());
         self.consoles.read(std::mem::take(&mut performed.consoles), &self.context.settings);
         self.remember_stubborn(&performed.refused);

@@ -1,5 +1,6 @@
-//! A second look just before anything is destroyed or launched: the nodes in question as Slurm shows them now, and their mapping entries.
-//! What is not as in the snapshot is left to the next pass.
+//! A second look just before anything is destroyed or launched, and before a node is resumed or drained, which would undo what a person has
+//! said of it since: the nodes in question as Slurm shows them now, and their mapping entries. What is not as in the snapshot is left to
+//! the next pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -51,10 +52,11 @@ pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Cha
     Ok(changed)
 }
 
-/// The nodes that lose something, or get an instance that costs money.
+/// The nodes of which Slurm is told something, that lose something, or get an instance that costs money.
 fn concerned(actions: &[Action]) -> BTreeSet<&str> {
     let whats = actions.iter().map(|action| &action.what);
-    whats.filter(|what| what.is_destructive() || matches!(what, What::Launch { .. })).filter_map(What::node).collect()
+    let concerns = |what: &&What| what.is_destructive() || matches!(what, What::Node { .. } | What::Launch { .. });
+    whats.filter(concerns).filter_map(What::node).collect()
 }
 
 async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BTreeMap<String, SlurmNode>, String> {
@@ -71,10 +73,13 @@ async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BT
     }
 }
 
-/// State, address and instance are what the decision went by.
+/// State, Reason, address and instance are what the decision went by.
 fn is_as_it_was(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
     match (then, now) {
-        (Some(then), Some(now)) => then.state == now.state && then.addr == now.addr && then.instance_id == now.instance_id,
+        (Some(then), Some(now)) => {
+            let is_same = then.state == now.state && then.reason == now.reason;
+            is_same && then.addr == now.addr && then.instance_id == now.instance_id
+        }
         (None, None) => true,
         _ => false,
     }
@@ -89,11 +94,12 @@ fn is_behind(id: &str, address: Option<&str>, node: &SlurmNode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::node::State;
     use crate::plan::reconcile::Order;
 
-    /// A node that nobody waits for any more gets no instance.
+    /// A node that nobody waits for any more gets no instance, and one that a person has drained since is not resumed.
     #[test]
-    fn nodes_are_looked_at_again_before_they_are_launched_for() {
+    fn nodes_are_looked_at_again_before_they_are_launched_for_or_resumed() {
         let node = |node: &str, order| What::Node { node: node.to_owned(), order, reason: None };
         let whats = [
             What::Launch { node: "c5-1".to_owned() },
@@ -103,6 +109,20 @@ mod tests {
             What::Terminate { instance: "i-5".to_owned(), node: None },
         ];
         let actions = whats.map(|what| Action { what, why: String::new() });
-        assert_eq!(concerned(&actions), BTreeSet::from(["c5-1", "c5-2"]));
+        assert_eq!(concerned(&actions), BTreeSet::from(["c5-1", "c5-2", "c5-3"]));
+    }
+
+    #[test]
+    fn what_a_person_says_of_a_node_meanwhile_counts() {
+        let down = SlurmNode { reason: Some("Not responding".to_owned()), ..SlurmNode::named("c5-1", "DOWN+CLOUD") };
+        assert!(is_as_it_was(Some(&down), Some(&down.clone())));
+        let drained = SlurmNode { state: State::parse("DOWN+CLOUD+DRAIN"), ..down.clone() };
+        let said = SlurmNode { reason: Some("bad disk, do not touch".to_owned()), ..down.clone() };
+        let moved = SlurmNode { addr: "10.0.0.1".to_owned(), ..down.clone() };
+        let other = SlurmNode { instance_id: Some("i-2".to_owned()), ..down.clone() };
+        for now in [&drained, &said, &moved, &other] {
+            assert!(!is_as_it_was(Some(&down), Some(now)), "{now:?}");
+        }
+        assert!(!is_as_it_was(Some(&down), None));
     }
 }

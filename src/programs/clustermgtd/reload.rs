@@ -1,7 +1,7 @@
 //! Has the configuration changed on disk? The files it came from in, yes or no out; and what is read anew when it has.
 //!
 //! A file that cannot be used leaves the old configuration in force, with one error for each change of the files, however many passes
-//! go by.
+//! go by. It is tried again in each of them: what it names besides, or a file system, may be there by then, and is not watched yet.
 
 use std::path::{Path, PathBuf};
 
@@ -61,16 +61,23 @@ impl Watch {
 impl Passes {
     /// Reads the configuration anew if it has changed, or if somebody asked for it.
     pub(super) async fn reload(&mut self, asked: bool) {
-        if !asked && !self.watch.has_changed() {
+        let has_changed = asked || self.watch.has_changed();
+        if !has_changed && self.refused.is_none() {
             return;
         }
         // Taken first: a change while the files are read is seen in the next pass.
         let watch = self.watch.renewed();
         match self.read_again().await {
-            Ok(()) => tracing::info!("configuration read again"),
+            Ok(()) => {
+                self.refused = None;
+                tracing::info!("configuration read again");
+            }
             Err(error) => {
                 self.watch = watch;
-                tracing::error!("the old configuration stays in force: {error}");
+                if has_changed || self.refused.as_ref() != Some(&error) {
+                    tracing::error!("the old configuration stays in force: {error}");
+                }
+                self.refused = Some(error);
             }
         }
         self.shared.step();

@@ -13,7 +13,7 @@ use crate::plan::fleet_status::{self, Orders, Transition, What};
 use crate::programs::context::Context;
 use crate::programs::{systemd, telling};
 use crate::slurm::partitions::PartitionChange;
-use crate::slurm::scontrol::{Applied, Scontrol};
+use crate::slurm::scontrol::{Applied, Error, Scontrol, telling};
 use crate::slurm::update::{self, Call};
 
 /// The longest that one look at Slurm may take; a slurmctld that restarts is back sooner.
@@ -37,12 +37,12 @@ pub(super) struct Look {
 }
 
 /// The nodes and partitions of ours as of now.
-pub(super) async fn look(settings: &Settings, slurm: &Scontrol, end: Instant) -> Result<Look, String> {
+pub(super) async fn look(settings: &Settings, slurm: &Scontrol, end: Instant) -> Result<Look, Error> {
     let now = Instant::now();
     // Half of the time that is left at most: where slurmctld does not answer, instances go all the same.
     let until = now + LOOK_LIMIT.min(end.saturating_duration_since(now) / 2);
-    let nodes = slurm.show_all_nodes(until).await.map_err(|error| chain(&error))?;
-    let partitions = slurm.show_partitions(until).await.map_err(|error| chain(&error))?;
+    let nodes = slurm.show_all_nodes(until).await?;
+    let partitions = slurm.show_partitions(until).await?;
     let is_ours = |node: &SlurmNode| settings.group_of(&node.name).is_some();
     let named = &settings.clustermgtd.partitions;
     let ours = fleet_status::partitions(named, nodes.iter().map(|node| (node, is_ours(node))));
@@ -60,6 +60,8 @@ pub(super) struct Crew<'a> {
     told: BTreeMap<(String, What), Instant>,
     /// How often each node's orders were refused, and slurmctld's last words.
     refused: BTreeMap<String, (u32, String)>,
+    /// Why the last look failed.
+    unseen: Option<Error>,
     pause: Duration,
     /// Nodes that were open when the last round ended.
     open: usize,
@@ -68,13 +70,22 @@ pub(super) struct Crew<'a> {
 impl<'a> Crew<'a> {
     pub(super) fn new(context: &'a Context, transition: Transition, shows_progress: bool) -> Self {
         let progress = Progress { transition, shows: shows_progress, said: String::new(), logged: Instant::now() };
-        Self { context, progress, told: BTreeMap::new(), refused: BTreeMap::new(), pause: FIRST_PAUSE, open: 0 }
+        let (told, refused) = (BTreeMap::new(), BTreeMap::new());
+        Self { context, progress, told, refused, unseen: None, pause: FIRST_PAUSE, open: 0 }
     }
 
-    /// The nodes and partitions of ours as of now.
-    pub(super) async fn look(&self) -> Result<Look, String> {
+    /// The nodes and partitions of ours as of now. The looks become short as the end comes near: one that it cuts short says less than
+    /// the one before it.
+    pub(super) async fn look(&mut self) -> Result<Look, String> {
         let context = self.context;
-        look(&context.settings, &context.slurm, context.limits.end).await
+        let is_cut = context.limits.left() / 2 < LOOK_LIMIT;
+        let earlier = self.unseen.take();
+        look(&context.settings, &context.slurm, context.limits.end).await.map_err(|error| {
+            let error = telling(error, earlier, is_cut);
+            let text = chain(&error);
+            self.unseen = Some(error);
+            text
+        })
     }
 
     /// Sets the partitions that are not so; what went wrong.

@@ -107,7 +107,7 @@ async fn work(site: &Site<'_>, transition: Transition) -> Result<(), String> {
 /// A partition of the fleet that starts no job; `None`: there is none. An error says why they could not be looked at.
 pub(super) async fn inactive_partition(settings: &Settings, env: &Environment) -> Result<Option<String>, String> {
     let end = Instant::now() + settings.fleet.timeout;
-    let seen = crew::look(settings, &begin::scontrol(settings, env), end).await?;
+    let seen = crew::look(settings, &begin::scontrol(settings, env), end).await.map_err(|error| chain(&error))?;
     Ok(seen.partitions.into_iter().find(|found| found.state == PartitionState::Inactive).map(|found| found.name))
 }
 

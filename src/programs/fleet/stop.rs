@@ -153,7 +153,7 @@ async fn round(crew: &mut Crew<'_>, ask: bool, stuck: &BTreeSet<String>, warned:
 }
 
 /// The partitions first, so that no job starts on what is taken away; nodes are looked at again after that.
-async fn look(crew: &Crew<'_>, trouble: &mut Vec<String>) -> Result<Look, String> {
+async fn look(crew: &mut Crew<'_>, trouble: &mut Vec<String>) -> Result<Look, String> {
     let seen = crew.look().await?;
     let problems = crew.set_partitions(&seen.partitions, PartitionChange::Inactive).await;
     let all_were_so = seen.partitions.iter().all(|partition| partition.state == PartitionState::Inactive);

@@ -32,11 +32,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, body: Vec<u8>, authorization: Opt
     drop(body);
     let action = params.get("Action").unwrap_or_default().to_owned();
     let access_key = authorization.as_deref().and_then(access_key);
-    let (number, admitted, effects) = shared.change(|world| {
+    let (number, arrived, admitted, effects) = shared.change(|world| {
+        // One moment on both clocks: together they say when the answer went out.
+        let arrived = Instant::now();
         world.requests.push(Request {
             action: action.clone(),
             params: params.pairs().to_vec(),
-            arrived_ms: world.clock.now_ms(),
+            arrived_ms: world.clock.at_ms(arrived),
             took_ms: None,
             status: None,
             answer: String::new(),
@@ -45,9 +47,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, body: Vec<u8>, authorization: Opt
         });
         let admitted = access_key.is_some() && world.admit(&action);
         let effects = if admitted { world.script.pick(&action, &params) } else { Vec::new() };
-        (world.first_request + world.requests.len() - 1, admitted, effects)
+        (world.first_request + world.requests.len() - 1, arrived, admitted, effects)
     });
-    let call = Call { shared, number, arrived: Instant::now(), request_id: request_id(number) };
+    let call = Call { shared, number, arrived, request_id: request_id(number) };
     if access_key.is_none() {
         let text = "AWS was not able to validate the provided access credentials";
         return call.error(&ApiError::new(401, "AuthFailure", text));

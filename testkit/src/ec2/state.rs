@@ -69,7 +69,11 @@ impl Clock {
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
-        self.epoch_ms + self.started.elapsed().as_millis() as u64
+        self.at_ms(Instant::now())
+    }
+
+    pub(crate) fn at_ms(&self, moment: Instant) -> u64 {
+        self.epoch_ms + moment.saturating_duration_since(self.started).as_millis() as u64
     }
 }
 

@@ -475,7 +475,9 @@ fn a_hook_file_stops_the_request_until_it_is_removed() {
 
 #[test]
 fn a_hanging_request_does_not_keep_the_endpoint_from_stopping() {
-    let ec2 = Endpoint::start(Behaviour::with_rules(vec![Rule::on("*").hang().after()]));
+    // An address of its own: on 127.0.0.1 another test's endpoint may get the port as soon as it is free.
+    let own = std::net::SocketAddr::from(([127, 0, 77, 1], 0));
+    let ec2 = Endpoint::start_on(own, Behaviour::with_rules(vec![Rule::on("*").hang().after()])).unwrap();
     let stream = send(&ec2, "POST", "/", SIGNED, &run(1, 1, ""));
     assert!(ec2.wait_until(PATIENCE, |s| s.requests.iter().any(|r| r.answer == "hung")));
     assert_eq!(ec2.live_instances().len(), 1);

@@ -144,6 +144,7 @@ fn a_static_node_is_launched_and_tied_as_the_package_does() {
     assert_eq!((site.updates().len(), site.live().len()), (before, 1), "{}", log(&site));
     assert!(daemon.status()["replacing"].as_object().unwrap().is_empty(), "{:#}", daemon.status());
 
+    daemon.wait(|_| site.path("clustermgtd_heartbeat").exists());
     let beat = fs::read_to_string(site.path("clustermgtd_heartbeat")).unwrap();
     assert!(beat.len() == 31 && beat.ends_with("000+0000") && beat.as_bytes()[10] == b' ', "{beat:?}");
     assert!(log(&site).lines().any(|line| line.contains(" - [clustermgtd:")), "{}", log(&site));

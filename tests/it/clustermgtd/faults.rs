@@ -37,7 +37,7 @@ fn nothing_until(site: &Site, what: &str, repair: impl FnOnce()) {
     daemon.passes(1);
     let beat = heartbeat(site);
     daemon.passes(2);
-    assert_ne!(heartbeat(site), beat, "{what}: {}", daemon.log());
+    daemon.wait(|_| heartbeat(site) != beat);
     assert_eq!((site.updates().len(), site.running(), site.ec2.count("TerminateInstances")), before, "{what}: {}", daemon.log());
     let status = daemon.status();
     assert_eq!(status["pass"]["result"], "incomplete", "{what}: {status:#}");

@@ -73,6 +73,13 @@ fn the_configuration_is_read_again() {
     let conf = fs::read_to_string(site.path("slurm.conf")).unwrap();
     site.write("slurm.conf", &format!("{conf}SuspendTime=600\n"));
     daemon.wait(|daemon| daemon.log().matches("configuration read again").count() == 4);
+    // A file that it names and that comes later counts when it is there.
+    site.write("slurm.conf", &format!("{conf}Include more.conf\n"));
+    daemon.wait(|daemon| daemon.log().matches("stays in force").count() == 3);
+    daemon.passes(2);
+    site.write("more.conf", "SuspendTime=600\n");
+    daemon.wait(|daemon| daemon.log().matches("configuration read again").count() == 5);
+    assert_eq!(daemon.log().matches("stays in force").count(), 3, "told once: {}", daemon.log());
     // What the state hangs on does not change under a running daemon.
     site.write("slurm-ec2.toml", &config.replace("cluster = \"hpc\"", "cluster = \"other\""));
     daemon.wait(|daemon| daemon.log().contains("another cluster needs a restart"));
@@ -99,9 +106,7 @@ fn systemd_hears_that_it_is_ready_works_and_ends() {
     let mut heard = String::new();
     let mut hear_until = |words: &[&str]| {
         while !words.iter().all(|word| heard.contains(word)) {
-            let mut bytes = [0; 4096];
-            let length = socket.recv(&mut bytes).unwrap();
-            heard.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+            heard.push_str(&crate::units::heard(&socket));
         }
     };
     hear_until(&["READY=1", "WATCHDOG=1", "STATUS=fleet RUNNING"]);
@@ -197,10 +202,12 @@ fn it_never_fights_with_a_start_or_stop_of_the_fleet() {
     let mut daemon = Daemon::start(&site);
     daemon.passes(2);
     assert_eq!((daemon.status()["pass"]["result"].as_str(), site.updates().len()), (Some("resting"), before), "{}", daemon.log());
-    drop(held);
     let status = |word: &str| {
         site.write("state/fleet-status.json", &format!("{{\"status\": \"{word}\", \"lastStatusUpdatedTime\": \"\"}}"));
     };
+    // Before the lock is let go: a pass that found the fleet running would work.
+    status("STOP_REQUESTED");
+    drop(held);
     for word in ["STOP_REQUESTED", "STOPPING", "STARTING"] {
         status(word);
         daemon.passes(2);

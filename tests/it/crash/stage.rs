@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -93,12 +93,13 @@ pub struct Armed<'a> {
 }
 
 impl Armed<'_> {
-    /// Starts the program, waits until it stands there, kills it.
+    /// Starts the program, waits until it stands there, kills it. A call of scontrol that is held goes on without it; one that it has under
+    /// way while EC2 is held goes with it, as when slurmctld kills: it could tell Slurm an old address after a new one.
     #[track_caller]
     pub fn kill(&self, program: &str, args: &[&str]) {
-        let mut child = self.site.spawn(program, args);
+        let mut child = spawn_group(self.site, program, args);
         self.wait(program, &mut child);
-        kill(&mut child);
+        if self.file.is_some() { kill(&mut child) } else { kill_group(&mut child) }
     }
 
     #[track_caller]
@@ -154,6 +155,19 @@ pub fn kill(child: &mut Child) {
     child.kill().unwrap();
     let status = child.wait().unwrap();
     assert!(status.signal() == Some(9) || status.code().is_some(), "{status:?}");
+}
+
+/// Starts a program in a process group of its own.
+pub fn spawn_group(site: &Site, program: &str, args: &[&str]) -> Child {
+    site.command(program, args).process_group(0).spawn().unwrap()
+}
+
+/// Kills such a program with all that it has started, as slurmctld does.
+pub fn kill_group(child: &mut Child) {
+    let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    // Not reaped yet, so the number is still its own.
+    nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
+    kill(child);
 }
 
 /// The program after the crash.

@@ -23,7 +23,7 @@ pub struct Fleet {
 
 impl Fleet {
     pub fn new(behaviour: Behaviour) -> Self {
-        Self::with(behaviour, "[fleet]\npoll = \"1s\"\ntimeout = \"60s\"\n")
+        Self::with(behaviour, "[fleet]\npoll = \"1s\"\ntimeout = \"5m\"\n")
     }
 
     /// `sections` goes before the group.
@@ -32,6 +32,14 @@ impl Fleet {
         site.scontrol("live", "steps\n");
         site.scontrol("partitions", "PartitionName=q1\n   AllowGroups=ALL\n   State=UP TotalCPUs=1\n\n");
         Self { site }
+    }
+
+    /// From now on a start or stop gets so long.
+    pub fn give(&self, before: &str, now: &str) {
+        let text = fs::read_to_string(self.site.path("slurm-ec2.toml")).unwrap();
+        let line = |time: &str| format!("\ntimeout = \"{time}\"\n");
+        assert!(text.contains(&line(before)));
+        self.site.write("slurm-ec2.toml", &text.replacen(&line(before), &line(now), 1));
     }
 
     /// Instances behind the nodes, by slurm_resume; then the nodes are in these states, at their instances' addresses.

@@ -1,6 +1,7 @@
 //! Static nodes as they are found; `course.rs` has what follows.
 
 mod course;
+mod leftovers;
 
 use super::super::memory::Replacement;
 use super::super::test_support::{LONG, World, lines, lines_of, notes};

@@ -45,16 +45,18 @@ pub(super) enum Cause {
     InvalidRegistration,
     FailingCheck,
     TimedOut,
+    /// A pass came to an end before the instance could go: killed, or slurmctld or the mapping did not take it.
+    OnlyBegun,
 }
 
 impl Cause {
     /// The replacement goes on: nothing was up, another launch is asked for.
     pub(super) fn is_another_try(&self) -> bool {
-        matches!(self, Self::NoInstance | Self::LaunchFailed(_) | Self::ClaimLeft)
+        matches!(self, Self::NoInstance | Self::LaunchFailed(_) | Self::ClaimLeft | Self::OnlyBegun)
     }
 
-    /// Counts as a boot failure; `comes_up` = the node was being replaced. A failed launch never does (M25), and who saw a failing check
-    /// has counted it.
+    /// Counts as a boot failure; `comes_up` = what stands behind it is its new instance ([`has_new_instance`]). A failed launch never does
+    /// (M25), and who saw a failing check has counted it.
     pub(super) fn boot_failure(&self, comes_up: bool) -> Option<Bootstrap> {
         match self {
             Self::TimedOut => Some(Bootstrap::StaticReplacementTimeout),
@@ -78,6 +80,7 @@ impl fmt::Display for Cause {
             Self::InvalidRegistration => "it registered with less than slurm.conf promises",
             Self::FailingCheck => "a check of its instance fails",
             Self::TimedOut => "it was not up in time",
+            Self::OnlyBegun => "its replacement was only begun",
         })
     }
 }
@@ -143,6 +146,9 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     if state::is_online(state) {
         return Verdict::Up;
     }
+    if draft.memory.replacing.contains_key(facts.name) && !has_new_instance(draft, facts) && !has_job && state::is_down(state) {
+        return Verdict::Replace(Cause::OnlyBegun);
+    }
     let (is_down, is_drained, is_off) = (state::is_down(state), state::is_drained(state), state::is_off(state));
     let is_invalid = state::is_invalid_registration(state);
     let has_come_up = !state.is_down() && has_registered(facts);
@@ -189,6 +195,20 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
         Verdict::Wait
     } else {
         Verdict::Replace(Cause::PoweredDown)
+    }
+}
+
+/// Is what stands behind the node, or stood, what its replacement has launched, and not still the instance that it began with?
+pub(in super::super) fn has_new_instance(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
+    let Some(replacement) = draft.memory.replacing.get(facts.name) else { return false };
+    let by_ec2 = match facts.backing {
+        Backing::Instance(instance) | Backing::Ended(instance) => instance.launch_time,
+        Backing::Nothing | Backing::Claimed | Backing::Missing => None,
+    };
+    match facts.entry.and_then(|entry| entry.launched).or(by_ec2) {
+        // EC2's clock may be another; and a beginning in the future was written by a clock that was wrong.
+        Some(launched) => launched + ANSWER >= replacement.since || replacement.since > draft.snapshot.now,
+        None => facts.entry.is_some(),
     }
 }
 

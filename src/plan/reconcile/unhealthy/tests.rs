@@ -240,3 +240,17 @@ fn a_person_who_drains_a_node_that_is_off_is_heard() {
     world.reason("q1-dy-c1-1", REASON);
     assert!(!world.pass_lines().iter().any(|line| line.contains("q1-dy-c1-1")));
 }
+
+/// Killed between the order that sets a node down and the one that brings it back.
+#[test]
+fn a_node_that_we_have_set_down_comes_back_whatever_is_spared() {
+    for (reason, expected) in
+        [(REASON, true), ("inactive partition", true), ("Scheduler health check failed : Not responding", false)]
+    {
+        let mut world = backed("DOWN+CLOUD");
+        world.policy.upkeep.terminate_down_nodes = false;
+        world.reason(NODE, reason);
+        let freed = format!("terminate i-1 of {NODE}");
+        assert_eq!(world.pass_lines(), if expected { powered_down(&[&freed]) } else { vec![] }, "{reason}");
+    }
+}

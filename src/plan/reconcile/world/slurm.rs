@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cluster, Node};
+use super::{Cluster, Machine, Node};
 use crate::model::cluster::PartitionState;
 use crate::model::instance::InstanceState;
 use crate::plan::reconcile::Order;
@@ -173,6 +173,10 @@ impl Cluster {
 
     /// ResumeTimeout is over; ResumeFailProgram is called.
     fn resume_fail(&mut self, name: &str) {
+        let addr = self.nodes[name].addr.as_str();
+        let is_there =
+            |machine: &Machine| machine.instance.state.is_live() && machine.instance.private_ip.as_deref() == Some(addr);
+        let was_launched = self.mapping.nodes.contains_key(name) || self.machines.values().any(is_there);
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.fall();
         node.clear(&["POWERING_UP", "POWER_DOWN"]);
@@ -183,7 +187,9 @@ impl Cluster {
         }
         node.reason = Some("ResumeTimeout reached".to_owned());
         if self.ways.resume_fail_runs {
-            self.boot_failures.push((name.to_owned(), self.now));
+            if was_launched {
+                self.boot_failures.push((name.to_owned(), self.now));
+            }
             self.release(name);
             self.update(name, Order::PowerDown, None);
             self.update(name, Order::ResetAddress, None);
