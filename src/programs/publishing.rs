@@ -242,6 +242,17 @@ fn node_update(node: &str, instance: &Instance, mode: NodeAddress, hostname: boo
     }
 }
 
+/// Those of the nodes that another run has tied to an instance since, as far as that can be read.
+fn newer(context: &Context, pairs: &[(String, Instance)]) -> Step {
+    let Ok(mapping) = context.store.read() else { return Step::new() };
+    let since = pairs.iter().filter_map(|(node, instance)| {
+        let entry = mapping.nodes.get(node).filter(|entry| entry.state == NodeState::Running)?;
+        let newer = recovery::as_instance(entry).filter(|newer| newer.id != instance.id)?;
+        Some((node.clone(), newer))
+    });
+    since.collect()
+}
+
 /// Notes in the mapping that Slurm knows these nodes' addresses. Returns those of the nodes that another run has tied to an instance since,
 /// with that instance: Slurm may have heard of it first, so it counts as not told.
 fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &Published) -> Step {
@@ -261,6 +272,6 @@ fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &P
     });
     result.unwrap_or_else(|error| {
         tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
-        Step::new()
+        newer(context, pairs)
     })
 }

@@ -27,7 +27,7 @@ pub(super) struct Consoles {
     /// Node and instance.
     instances: Vec<(String, String)>,
     /// Nodes of which nobody knows an instance.
-    without: Vec<String>,
+    without: BTreeSet<String>,
 }
 
 impl Consoles {
@@ -37,14 +37,17 @@ impl Consoles {
         let mapped = freed.instances.iter().filter_map(|was| Some((was.node.clone(), was.instance_id.clone()?)));
         let instances: Vec<_> = mapped.chain(found.iter().cloned()).filter(|(node, _)| nodes.contains(node)).collect();
         let known: BTreeSet<&String> = instances.iter().map(|(node, _)| node).collect();
-        let without = freed.unmapped.iter().filter(|node| nodes.contains(node) && !known.contains(node)).cloned().collect();
+        // Failed launches, and claims of launches that never came to an end.
+        let claimed = freed.instances.iter().filter(|was| was.instance_id.is_none()).map(|was| &was.node);
+        let without = freed.unmapped.iter().chain(claimed);
+        let without = without.filter(|node| nodes.contains(node) && !known.contains(node)).cloned().collect();
         Self { instances, without }
     }
 
     /// Those of `nodes` for which something was launched: slurmctld runs into ResumeTimeout with a node whose launch has failed, too, and
     /// 22.05 drops the code from its Reason then.
     pub(super) fn launched(&self, nodes: &[String]) -> Vec<String> {
-        nodes.iter().filter(|node| !self.without.contains(node)).cloned().collect()
+        nodes.iter().filter(|node| !self.without.contains(*node)).cloned().collect()
     }
 
     /// The tail of some consoles, into the log.
@@ -143,6 +146,19 @@ pub(super) fn count(context: &Context, nodes: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::suspend::Was;
+
+    #[test]
+    fn only_what_was_launched_has_failed_to_boot() {
+        let text = |text: &str| text.to_owned();
+        let was = |node: &str, id: Option<&str>| Was { node: text(node), instance_id: id.map(text), private_ip: None };
+        let instances = vec![was("c5-1", Some("i-1")), was("c5-2", None), was("c5-3", None)];
+        let freed = Freed { unmapped: vec![text("c5-4"), text("c5-5")], instances, ..Freed::default() };
+        let nodes: Vec<String> = ["c5-1", "c5-2", "c5-3", "c5-4", "c5-5", "c5-6"].map(text).into();
+        let consoles = Consoles::of(&nodes, &freed, &[(text("c5-3"), text("i-3")), (text("c5-5"), text("i-5"))]);
+        // c5-6 is another call's by now and was not freed.
+        assert_eq!(consoles.launched(&nodes), ["c5-1", "c5-3", "c5-5", "c5-6"]);
+    }
 
     #[test]
     fn a_console_is_bounded_and_readable() {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::error::StoreError;
 use super::file::{io_error, read_regular};
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::{atomic, document};
 use crate::aws::codes::NO_CREDENTIALS;
 use crate::aws::error::AwsError;
@@ -90,8 +90,8 @@ impl FleetStatusStore {
     /// made.
     pub(crate) async fn compare_and_set(&self, from: FleetStatus, to: FleetStatus, now: Timestamp) -> Result<bool, StoreError> {
         match self {
-            Self::File { path, lock } => {
-                let _lock = Lock::acquire(lock, LOCK_WAIT)?;
+            Self::File { path, lock: held } => {
+                let _lock = lock::patiently(LOCK_WAIT, || Lock::acquire(held, Duration::ZERO)).await?;
                 let mut reading = read_file(path)?;
                 if reading.status != from {
                     return Ok(false);

@@ -27,6 +27,8 @@ impl Drop for Lock {
 /// First and longest pause between two tries; ten programs that start at once are through in a few pauses.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// Between two tries of one who has other things to do.
+const CALM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of the holder's text; always written whole, so that no reader sees half of it.
 const HOLDER_BYTES: usize = 80;
@@ -54,6 +56,20 @@ impl Lock {
             let nap = pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(wait - waited);
             std::thread::sleep(nap);
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Waits for a lock without holding up the other tasks of the program; `acquire` is one try.
+pub(crate) async fn patiently(wait: Duration, acquire: impl Fn() -> Result<Lock, StoreError>) -> Result<Lock, StoreError> {
+    let until = Instant::now() + wait;
+    loop {
+        match acquire() {
+            Err(StoreError::Busy { path, holder, .. }) if Instant::now() + CALM_PAUSE >= until => {
+                return Err(StoreError::Busy { path, waited: wait, holder });
+            }
+            Err(StoreError::Busy { .. }) => tokio::time::sleep(CALM_PAUSE).await,
+            result => return result,
         }
     }
 }

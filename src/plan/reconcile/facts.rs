@@ -29,7 +29,7 @@ pub(crate) struct Facts<'a> {
 /// What stands behind a node: by the mapping, else by Slurm's InstanceId, else by its address (aws-facts B.15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backing<'a> {
-    /// Nobody names an instance, and no address is set.
+    /// Nobody names an instance, and no address is set; or Slurm names one of earlier (`is_left_over`).
     Nothing,
     /// A run is launching one.
     Claimed,

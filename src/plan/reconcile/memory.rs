@@ -35,7 +35,7 @@ pub(crate) struct Memory {
     pub(crate) started: Option<Timestamp>,
     /// Nodes that were drained because a check of their instance fails, with the instance.
     pub(crate) failing: BTreeMap<String, String>,
-    /// Queues that protected mode has set inactive, or has asked to, and when.
+    /// Queues that protected mode has set inactive, and when.
     pub(crate) protected: BTreeMap<String, Timestamp>,
     /// When Capacity Blocks were last looked at.
     pub(crate) blocks_checked: Timestamp,

@@ -81,7 +81,9 @@ fn is_invalid(node: &SlurmNode) -> bool {
 /// We have set it down on its way back, and a pass came to an end before the rest of it: not what `terminate_down_nodes` spares.
 fn is_down_by_us(node: &SlurmNode) -> bool {
     let words = [UNHEALTHY, reasons::INACTIVE, reasons::STOPPING];
-    state::is_down(&node.state) && node.reason.as_deref().is_some_and(|reason| words.contains(&reason))
+    let is_ours =
+        |reason: &str| words.contains(&reason) || reason.strip_prefix(UNHEALTHY).is_some_and(|rest| rest.starts_with(": "));
+    state::is_down(&node.state) && node.reason.as_deref().is_some_and(is_ours)
 }
 
 /// Why the node cannot go on; `None`: it can.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::perform::Scene;
 use crate::error::chain;
 use crate::model::node::SlurmNode;
-use crate::plan::reconcile::{Action, What};
+use crate::plan::reconcile::{Action, Order, What};
 
 /// What changed, with how.
 #[derive(Debug, Default)]
@@ -18,7 +18,8 @@ pub(super) struct Changed {
     pub(super) instances: BTreeMap<String, &'static str>,
 }
 
-/// Looks again at what those of `actions` concern that destroy or launch something. An error means that nothing of it may be done.
+/// Looks again at what those of `actions` concern that destroy or launch something, or tell Slurm of a node. An error means that nothing of
+/// it may be done.
 pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Changed, String> {
     let nodes = concerned(actions);
     let alone: Vec<&str> = actions
@@ -35,9 +36,11 @@ pub(super) async fn changed(scene: &Scene<'_>, actions: &[Action]) -> Result<Cha
     scene.shared.step();
     let mapping = scene.context.store.read().map_err(|error| chain(&error))?;
     let mut changed = Changed::default();
+    let drained = only_drained(actions);
     for node in nodes {
         let then = scene.snapshot.nodes.get(node).map(|member| &member.slurm);
-        if !is_as_it_was(then, shown.get(node)) {
+        let is_same = if drained.contains(node) { is_as_far_from_drained } else { is_as_it_was };
+        if !is_same(then, shown.get(node)) {
             changed.nodes.insert(node.to_owned(), "its state in Slurm has changed");
         } else if mapping.nodes.get(node) != scene.snapshot.mapping.nodes.get(node) {
             changed.nodes.insert(node.to_owned(), "its mapping entry has changed");
@@ -59,6 +62,14 @@ fn concerned(actions: &[Action]) -> BTreeSet<&str> {
     whats.filter(concerns).filter_map(What::node).collect()
 }
 
+/// Nodes that are drained and nothing else.
+fn only_drained(actions: &[Action]) -> BTreeSet<&str> {
+    let is_drain = |what: &What| matches!(what, What::Node { order: Order::Drain, .. });
+    let (drained, others): (Vec<_>, Vec<_>) = actions.iter().map(|action| &action.what).partition(|what| is_drain(what));
+    let others: BTreeSet<&str> = others.into_iter().filter_map(What::node).collect();
+    drained.into_iter().filter_map(What::node).filter(|node| !others.contains(node)).collect()
+}
+
 async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BTreeMap<String, SlurmNode>, String> {
     let until = scene.context.limits.end.min(Instant::now() + scene.context.settings.clustermgtd.show_timeout);
     let shown = if all {
@@ -76,13 +87,23 @@ async fn look(scene: &Scene<'_>, nodes: &BTreeSet<&str>, all: bool) -> Result<BT
 /// State, Reason, address and instance are what the decision went by.
 fn is_as_it_was(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
     match (then, now) {
-        (Some(then), Some(now)) => {
-            let is_same = then.state == now.state && then.reason == now.reason;
-            is_same && then.addr == now.addr && then.instance_id == now.instance_id
-        }
+        (Some(then), Some(now)) => then.state == now.state && is_the_same_one(then, now),
         (None, None) => true,
         _ => false,
     }
+}
+
+/// A drain waits for the end of what runs: that short jobs come and go must not put it off from pass to pass.
+fn is_as_far_from_drained(then: Option<&SlurmNode>, now: Option<&SlurmNode>) -> bool {
+    let said = |node: &SlurmNode| (node.state.has("DRAIN"), node.state.is_down(), node.state.is_powered_down());
+    match (then, now) {
+        (Some(then), Some(now)) => said(then) == said(now) && is_the_same_one(then, now),
+        _ => false,
+    }
+}
+
+fn is_the_same_one(then: &SlurmNode, now: &SlurmNode) -> bool {
+    then.reason == now.reason && then.addr == now.addr && then.instance_id == now.instance_id
 }
 
 /// Does Slurm name the instance for a node that is not powered down?
@@ -95,7 +116,6 @@ fn is_behind(id: &str, address: Option<&str>, node: &SlurmNode) -> bool {
 mod tests {
     use super::*;
     use crate::model::node::State;
-    use crate::plan::reconcile::Order;
 
     /// A node that nobody waits for any more gets no instance, and one that a person has drained since is not resumed.
     #[test]
@@ -124,5 +144,25 @@ mod tests {
             assert!(!is_as_it_was(Some(&down), Some(now)), "{now:?}");
         }
         assert!(!is_as_it_was(Some(&down), None));
+    }
+
+    #[test]
+    fn short_jobs_put_no_drain_off() {
+        let node = |state: &str| SlurmNode::named("c5-1", state);
+        let busy = node("MIXED+CLOUD");
+        for now in ["IDLE+CLOUD", "ALLOCATED+CLOUD", "IDLE+CLOUD+COMPLETING"] {
+            assert!(is_as_far_from_drained(Some(&busy), Some(&node(now))), "{now}");
+            assert!(!is_as_it_was(Some(&busy), Some(&node(now))), "{now}");
+        }
+        for now in ["MIXED+CLOUD+DRAIN", "DOWN+CLOUD", "IDLE+CLOUD+POWERED_DOWN"] {
+            assert!(!is_as_far_from_drained(Some(&busy), Some(&node(now))), "{now}");
+        }
+        let said = SlurmNode { reason: Some("mine".to_owned()), ..busy.clone() };
+        assert!(!is_as_far_from_drained(Some(&busy), Some(&said)) && !is_as_far_from_drained(Some(&busy), None));
+
+        let order = |node: &str, order| What::Node { node: node.to_owned(), order, reason: None };
+        let whats = [order("c5-1", Order::Drain), order("c5-2", Order::Drain), order("c5-2", Order::Down)];
+        let actions = whats.map(|what| Action { what, why: String::new() });
+        assert_eq!(only_drained(&actions), BTreeSet::from(["c5-1"]));
     }
 }

@@ -25,11 +25,12 @@ pub(super) fn jobs(proc: &Path) -> Jobs {
     if hidden { Jobs::Unknown } else { Jobs::None }
 }
 
-/// The name behind slurmd's `-N`, if one runs that was started with it. One in a container may be of another cluster: it counts where there
-/// is no other.
+/// The name behind slurmd's `-N`, if one runs that was started with it. One in a container may be of another cluster: it counts where none
+/// runs outside.
 pub(super) fn slurmd_name(proc: &Path) -> Option<String> {
-    let mut processes = named(proc, "slurmd", &mut false).ok()?;
-    processes.sort_by_cached_key(|process| is_in_a_container(&process.folder));
+    let processes = named(proc, "slurmd", &mut false).ok()?;
+    let (inside, outside): (Vec<_>, Vec<_>) = processes.into_iter().partition(|process| is_in_a_container(&process.folder));
+    let processes = if outside.is_empty() { inside } else { outside };
     processes.iter().find_map(|process| {
         let text = String::from_utf8_lossy(&process.arguments);
         let mut words = text.split('\0').skip(1);
@@ -147,6 +148,9 @@ mod tests {
         fs::write(dir.path().join("7/status"), "Name:\tslurmd\nNSpid:\t7\t1\nUid:\t0\n").unwrap();
         fs::write(dir.path().join("8/status"), "Name:\tslurmd\nNSpid:\t8\n").unwrap();
         assert_eq!(slurmd_name(dir.path()).as_deref(), Some("c5-7"));
+        // The machine's own has none: its host name counts, not the container's.
+        fs::write(dir.path().join("8/cmdline"), "slurmd\0-D\0").unwrap();
+        assert_eq!(slurmd_name(dir.path()), None);
         fs::remove_file(dir.path().join("8/comm")).unwrap();
         assert_eq!(slurmd_name(dir.path()).as_deref(), Some("inner-1"));
     }

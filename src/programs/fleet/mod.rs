@@ -28,10 +28,7 @@ use crate::store::daemon_lock;
 use crate::store::door::Store;
 use crate::store::error::StoreError;
 use crate::store::fleet_status::FleetStatusStore;
-use crate::store::lock::Lock;
-
-/// Between two tries for the fleet's lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(200);
+use crate::store::lock::{self, Lock};
 
 /// What a transition works with.
 pub(super) struct Site<'a> {
@@ -126,14 +123,5 @@ async fn context(site: &Site<'_>) -> Result<Context, String> {
 
 /// The fleet's lock, waited for without blocking the other tasks of the program.
 async fn hold(dir: &Path, wait: Duration) -> Result<Lock, StoreError> {
-    let until = Instant::now() + wait;
-    loop {
-        match daemon_lock::fleet(dir, Duration::ZERO) {
-            Err(StoreError::Busy { path, holder, .. }) if Instant::now() + LOCK_PAUSE >= until => {
-                return Err(StoreError::Busy { path, waited: wait, holder });
-            }
-            Err(StoreError::Busy { .. }) => tokio::time::sleep(LOCK_PAUSE).await,
-            result => return result,
-        }
-    }
+    lock::patiently(wait, || daemon_lock::fleet(dir, Duration::ZERO)).await
 }

@@ -50,7 +50,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// The replacement goes on: nothing was up, another launch is asked for.
+    /// The replacement goes on: nothing of it was up, another launch is asked for.
     pub(super) fn is_another_try(&self) -> bool {
         matches!(self, Self::NoInstance | Self::LaunchFailed(_) | Self::ClaimLeft | Self::OnlyBegun)
     }
@@ -59,7 +59,7 @@ impl Cause {
     /// (M25), and who saw a failing check has counted it.
     pub(super) fn boot_failure(&self, comes_up: bool) -> Option<Bootstrap> {
         match self {
-            Self::TimedOut => Some(Bootstrap::StaticReplacementTimeout),
+            Self::TimedOut if comes_up => Some(Bootstrap::StaticReplacementTimeout),
             Self::InvalidRegistration => Some(Bootstrap::Other),
             Self::Gone if comes_up => Some(Bootstrap::Other),
             _ => None,
@@ -146,9 +146,6 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     if state::is_online(state) {
         return Verdict::Up;
     }
-    if draft.memory.replacing.contains_key(facts.name) && !has_new_instance(draft, facts) && !has_job && state::is_down(state) {
-        return Verdict::Replace(Cause::OnlyBegun);
-    }
     let (is_down, is_drained, is_off) = (state::is_down(state), state::is_drained(state), state::is_off(state));
     let is_invalid = state::is_invalid_registration(state);
     let has_come_up = !state.is_down() && has_registered(facts);
@@ -158,6 +155,9 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     // A person has drained it as soon as it was up: that is no failure to boot.
     let is_taken_back = has_come_up && !is_invalid && !reasons::is_ours(facts.node.reason.as_deref());
     let replacing = draft.memory.replacing.get(facts.name);
+    if replacing.is_some() && !has_new_instance(draft, facts) && (is_down || !is_taken_back) {
+        return Verdict::Replace(Cause::OnlyBegun);
+    }
     if let Some(replacement) = replacing.filter(|_| !is_taken_back) {
         let launched = facts.launched().unwrap_or(replacement.asked);
         return if draft.snapshot.now.since(launched) >= upkeep.replacement_timeout {

@@ -244,9 +244,12 @@ fn a_person_who_drains_a_node_that_is_off_is_heard() {
 /// Killed between the order that sets a node down and the one that brings it back.
 #[test]
 fn a_node_that_we_have_set_down_comes_back_whatever_is_spared() {
-    for (reason, expected) in
-        [(REASON, true), ("inactive partition", true), ("Scheduler health check failed : Not responding", false)]
-    {
+    for (reason, expected) in [
+        (REASON, true),
+        ("inactive partition", true),
+        ("Scheduler health check failed: instance i-1 is terminated", true),
+        ("Scheduler health check failed : Not responding", false),
+    ] {
         let mut world = backed("DOWN+CLOUD");
         world.policy.upkeep.terminate_down_nodes = false;
         world.reason(NODE, reason);

@@ -42,6 +42,27 @@ fn a_replacement_that_was_only_begun_is_done_and_counts_as_no_boot_failure() {
     }
 }
 
+/// The same where not even the first order was carried out: the node is what it was.
+#[test]
+fn a_replacement_of_which_nothing_was_done_is_done_and_counts_as_no_boot_failure() {
+    let failing = "Node failing ec2_health_check: reachability failed";
+    for (state, reason) in [("IDLE+CLOUD+DRAIN", failing), ("IDLE+CLOUD+POWERED_DOWN", ""), ("DOWN+CLOUD", "Kill task failed")] {
+        for age in [600, LONG] {
+            let mut world = unhealthy(state, reason, age);
+            let before = world.snapshot.clone();
+            let first = lines(&world.pass().actions);
+            assert!(first.contains(&terminate()), "{state} {age}: {first:?}");
+            for _ in 0..3 {
+                world.snapshot = before.clone();
+                let decision = world.pass();
+                assert!(lines(&decision.actions).contains(&terminate()), "{state} {age}: {:?}", lines(&decision.actions));
+                assert!(!lines(&decision.actions).iter().any(|line| line.contains("resume")), "{state} {age}");
+                assert_eq!((counted(&world), decision.report.boot_failures.len()), (0, 0), "{state} {age}");
+            }
+        }
+    }
+}
+
 /// The same where the old instance fails a check: that is why it is replaced, and no failure of the new one.
 #[test]
 fn a_failing_check_of_the_instance_that_is_replaced_is_no_failure_to_boot() {
