@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::aws::hosts::Hosts;
 use crate::aws::http;
+use crate::clock::limit;
 use crate::error::chain;
 use crate::model::time::Timestamp;
 
@@ -29,11 +30,6 @@ const READ_LIMIT: Duration = limit(2);
 const TRIES: u32 = 3;
 /// One question with its token and all tries.
 const LIMIT: Duration = limit(10);
-
-/// So many seconds; a minute in the tests of this file, since the machine that runs them may stand still for seconds.
-const fn limit(seconds: u64) -> Duration {
-    Duration::from_secs(if cfg!(test) { 60 } else { seconds })
-}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

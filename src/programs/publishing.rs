@@ -21,7 +21,7 @@ use crate::error::chain;
 use crate::model::failure::{ErrorClass, Failure, codes};
 use crate::model::hostlist;
 use crate::model::instance::Instance;
-use crate::model::mapping::NodeState;
+use crate::model::mapping::{NodeEntry, NodeState};
 use crate::model::policy::Bucket;
 use crate::route53::{self, Route53};
 use crate::slurm::scontrol::Applied;
@@ -242,15 +242,10 @@ fn node_update(node: &str, instance: &Instance, mode: NodeAddress, hostname: boo
     }
 }
 
-/// Those of the nodes that another run has tied to an instance since, as far as that can be read.
-fn newer(context: &Context, pairs: &[(String, Instance)]) -> Step {
-    let Ok(mapping) = context.store.read() else { return Step::new() };
-    let since = pairs.iter().filter_map(|(node, instance)| {
-        let entry = mapping.nodes.get(node).filter(|entry| entry.state == NodeState::Running)?;
-        let newer = recovery::as_instance(entry).filter(|newer| newer.id != instance.id)?;
-        Some((node.clone(), newer))
-    });
-    since.collect()
+/// The instance that another run has tied to the node since Slurm was told of `told`.
+fn newer(entry: &NodeEntry, told: &Instance) -> Option<Instance> {
+    let entry = Some(entry).filter(|entry| entry.state == NodeState::Running);
+    entry.and_then(recovery::as_instance).filter(|newer| newer.id != told.id)
 }
 
 /// Notes in the mapping that Slurm knows these nodes' addresses. Returns those of the nodes that another run has tied to an instance since,
@@ -260,11 +255,11 @@ fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &P
     let result = context.store.update(context.lock_wait(), |mapping| {
         let mut since = Step::new();
         for (node, instance) in pairs {
-            let Some(entry) = mapping.nodes.get_mut(node).filter(|entry| entry.state == NodeState::Running) else { continue };
-            if entry.instance_id.as_ref() != Some(&instance.id) {
+            let Some(entry) = mapping.nodes.get_mut(node) else { continue };
+            if let Some(newer) = newer(entry, instance) {
                 entry.unpublished = true;
-                since.extend(recovery::as_instance(entry).map(|newer| (node.clone(), newer)));
-            } else if done.contains(node) {
+                since.push((node.clone(), newer));
+            } else if entry.instance_id.as_ref() == Some(&instance.id) && done.contains(node) {
                 entry.unpublished = false;
             }
         }
@@ -272,6 +267,9 @@ fn mark_published(context: &Context, pairs: &[(String, Instance)], published: &P
     });
     result.unwrap_or_else(|error| {
         tracing::warn!("the mapping cannot be marked as told to Slurm, the next program tells it again: {}", chain(&error));
-        newer(context, pairs)
+        // As far as that can be read.
+        let Ok(mapping) = context.store.read() else { return Step::new() };
+        let since = |(node, told): &(String, Instance)| Some((node.clone(), newer(mapping.nodes.get(node)?, told)?));
+        pairs.iter().filter_map(since).collect()
     })
 }

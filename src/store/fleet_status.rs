@@ -17,6 +17,7 @@ use super::lock::{self, Lock};
 use super::{atomic, document};
 use crate::aws::codes::NO_CREDENTIALS;
 use crate::aws::error::AwsError;
+use crate::clock::limit;
 use crate::config::settings::{FleetStore, Settings};
 use crate::dynamodb::DynamoDb;
 use crate::dynamodb::fleet::FleetItem;
@@ -24,12 +25,11 @@ use crate::model::failure::ErrorClass;
 use crate::model::fleet::FleetStatus;
 use crate::model::time::Timestamp;
 
-/// The lock is held for one small read and write, which a disk under load may keep for seconds. Tests have more patience, here and below:
-/// their machine may stand still for seconds.
-const LOCK_WAIT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
+/// The lock is held for one small read and write, which a disk under load may keep for seconds.
+const LOCK_WAIT: Duration = limit(10);
 
 /// The longest that one question to the table takes, all tries included.
-const TABLE_WAIT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 10 });
+const TABLE_WAIT: Duration = limit(10);
 
 const STATUS: &str = "status";
 const UPDATED: &str = "lastStatusUpdatedTime";

@@ -15,10 +15,10 @@ use super::error::StoreError;
 use super::file::{io_error, read_regular};
 use super::lock::Lock;
 use super::{atomic, document};
+use crate::clock::limit;
 
-/// The lock is held for one small read and write; a second is ten times what a slow disk needs. Tests let a dozen threads queue up on a
-/// machine that may stand still for seconds.
-const WAIT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 2 });
+/// The lock is held for one small read and write; a second is ten times what a slow disk needs.
+const WAIT: Duration = limit(2);
 
 /// What such a file holds.
 pub(crate) trait Document: Default + Serialize + DeserializeOwned {
