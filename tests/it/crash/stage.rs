@@ -336,9 +336,11 @@ fn age_value(value: &mut Value) {
 /// live instance behind a node that Slurm has been told of, no temporary file.
 #[track_caller]
 pub fn settle(site: &Site) {
-    age(site);
-    // The last writes the count of boot failures anew: temporary files go with the next write of their file.
-    for program in ["slurm_resume", "slurm_suspend", "slurm_resume_fail"] {
+    // What one of them gives up or finds late, a client token or an instance, is looked after for minutes more by those that follow. The
+    // last has an instance that has not registered and so writes the count of boot failures anew: temporary files go with the next
+    // write of their file.
+    for program in ["slurm_resume", "slurm_suspend", "slurm_resume", "slurm_resume_fail"] {
+        age(site);
         succeed(site, program, LATER);
         assert_sound(site);
     }
@@ -399,7 +401,8 @@ pub fn wait_for_scontrol(site: &Site) {
     });
 }
 
-/// Runs each case on a site of its own, a few at the same time, and names those that fail.
+/// Runs each case on a site of its own, a few at the same time, and names those that fail, with what they said: the last lines of a
+/// long output are what is read first.
 pub fn each<C: std::fmt::Debug + Send + Sync>(cases: &[C], test: impl Fn(&C) + Sync) {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let failed = std::sync::Mutex::new(Vec::new());
@@ -407,9 +410,9 @@ pub fn each<C: std::fmt::Debug + Send + Sync>(cases: &[C], test: impl Fn(&C) + S
         for _ in 0..3 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(case))).is_err() {
+                    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(case))) {
                         eprintln!("^^^ in {case:?}\n");
-                        failed.lock().unwrap().push(format!("{case:?}"));
+                        failed.lock().unwrap().push(format!("{case:?}: {}", said(&*panic)));
                     }
                 }
             });
@@ -417,4 +420,11 @@ pub fn each<C: std::fmt::Debug + Send + Sync>(cases: &[C], test: impl Fn(&C) + S
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases failed:\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
+
+/// The first lines of a failed assertion; the logs that follow them stand above.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let lines: Vec<&str> = text.unwrap_or("a panic without a text").lines().take(3).collect();
+    lines.join("\n").chars().take(1500).collect()
 }
