@@ -270,6 +270,26 @@ fn a_host_name_that_slurm_does_not_know_shuts_nothing_down() {
     assert!(node.shutdowns().is_empty(), "{}", node.log());
 }
 
+/// A head or login node made from the same image: its host has a name as well, and slurmctld is stopped for the day.
+#[test]
+fn w03_a_machine_that_nobody_has_called_a_node_is_not_shut_down_for_silence() {
+    let node = Node::with("loop_time = \"1s\"\n");
+    fs::remove_file(node.site.path("node-name")).unwrap();
+    node.site.scontrol("fail.show", UNREACHABLE);
+    let _daemon = node.start();
+    node.until("a decision", || node.log().contains("nobody has said that this machine is a node"));
+    // Far more than the time-out of 2 s.
+    node.loops(6);
+    assert!(node.shutdowns().is_empty(), "{}", node.log());
+    // slurmctld knows it: from now on its silence counts.
+    fs::remove_file(node.site.path("bin/scontrol.fail.show")).unwrap();
+    node.until("an answer", || node.log().contains("slurmctld answers again"));
+    assert!(node.shutdowns().is_empty(), "{}", node.log());
+    node.site.scontrol("fail.show", UNREACHABLE);
+    node.until("a shutdown", || !node.shutdowns().is_empty());
+    assert!(node.log().contains("slurmctld does not answer since"), "{}", node.log());
+}
+
 #[test]
 fn a_compute_nodes_own_file_is_enough() {
     let node = Node::new();

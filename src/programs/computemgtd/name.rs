@@ -25,6 +25,8 @@ pub(super) struct Name {
     pub(super) node: String,
     /// Somebody said that this is a node; the host's name may be another one than Slurm's.
     pub(super) is_sure: bool,
+    /// The same, or slurmd runs here. A login or head node from the same image has a host name too.
+    pub(super) is_node: bool,
 }
 
 /// The name, as soon as there is one. Shared by the parts of the daemon.
@@ -61,14 +63,16 @@ impl OwnName {
 
 /// `proc` is where the machine's processes are seen.
 fn look(proc: &Path, file: &Path) -> Option<Name> {
-    if let Some(node) = said(steps::slurmd_name(proc), in_file(file).ok().flatten(), file) {
-        return Some(Name { node, is_sure: true });
+    let slurmd = steps::slurmd(proc);
+    let is_node = slurmd.is_some();
+    if let Some(node) = said(slurmd.and_then(|slurmd| slurmd.name), in_file(file).ok().flatten(), file) {
+        return Some(Name { node, is_sure: true, is_node: true });
     }
     let host = nix::unistd::gethostname().ok()?;
     let host = host.to_string_lossy();
     // As Slurm does: without the domain.
     let node = host.split('.').next().unwrap_or_default().to_owned();
-    (!node.is_empty()).then_some(Name { node, is_sure: false })
+    (!node.is_empty()).then_some(Name { node, is_sure: false, is_node })
 }
 
 /// The name that somebody has said.
@@ -109,12 +113,17 @@ mod tests {
         // No process at all: a slurmd may run on the machine of this test.
         let look = |file: &Path| look(dir.path(), file);
         let found = look(&file).unwrap();
-        assert!(!found.node.contains('.'));
+        assert!(!found.node.contains('.') && !found.is_sure && !found.is_node, "{found:?}");
         for text in ["apple-dy-core-7", "apple-dy-core-7\n", "\napple-dy-core-7 \n# a remark\n"] {
             fs::write(&file, text).unwrap();
-            assert_eq!(look(&file), Some(Name { node: "apple-dy-core-7".to_owned(), is_sure: true }), "{text:?}");
+            let name = Name { node: "apple-dy-core-7".to_owned(), is_sure: true, is_node: true };
+            assert_eq!(look(&file), Some(name), "{text:?}");
         }
         fs::write(&file, "\n").unwrap();
         assert_eq!(in_file(&file).unwrap(), None);
+        fs::create_dir(dir.path().join("7")).unwrap();
+        fs::write(dir.path().join("7/comm"), "slurmd\n").unwrap();
+        fs::write(dir.path().join("7/cmdline"), "/usr/sbin/slurmd\0-D\0").unwrap();
+        assert_eq!(look(&file), Some(Name { is_node: true, ..found }), "a node, under the host's name as far as is known");
     }
 }

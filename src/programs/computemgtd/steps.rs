@@ -25,18 +25,25 @@ pub(super) fn jobs(proc: &Path) -> Jobs {
     if hidden { Jobs::Unknown } else { Jobs::None }
 }
 
-/// The name behind slurmd's `-N`, if one runs that was started with it. One in a container may be of another cluster: it counts where none
-/// runs outside.
-pub(super) fn slurmd_name(proc: &Path) -> Option<String> {
+/// A slurmd that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slurmd {
+    /// The name behind its `-N`, if it was started with one.
+    pub(super) name: Option<String>,
+}
+
+/// The slurmd of this machine. One in a container may be of another cluster: it counts where none runs outside.
+pub(super) fn slurmd(proc: &Path) -> Option<Slurmd> {
     let processes = named(proc, "slurmd", &mut false).ok()?;
     let (inside, outside): (Vec<_>, Vec<_>) = processes.into_iter().partition(|process| is_in_a_container(&process.folder));
     let processes = if outside.is_empty() { inside } else { outside };
-    processes.iter().find_map(|process| {
+    let name = processes.iter().find_map(|process| {
         let text = String::from_utf8_lossy(&process.arguments);
         let mut words = text.split('\0').skip(1);
         let name = words.find_map(|word| word.strip_prefix("-N").map(str::to_owned))?;
         if name.is_empty() { words.next().map(str::to_owned) } else { Some(name) }
-    })
+    });
+    (!processes.is_empty()).then_some(Slurmd { name })
 }
 
 /// It has a process id of its own in a namespace below the one that `/proc` shows (proc(5), `NSpid`).
@@ -138,7 +145,7 @@ mod tests {
             ("slurmd -N", None),
         ] {
             let dir = proc(&[INIT, (7, "slurmd", arguments), (8, "slurmstepd", "slurmstepd: [1.0] ")]);
-            assert_eq!(slurmd_name(dir.path()).as_deref(), name, "{arguments}");
+            assert_eq!(slurmd(dir.path()), Some(Slurmd { name: name.map(str::to_owned) }), "{arguments}");
         }
     }
 
@@ -147,11 +154,14 @@ mod tests {
         let dir = proc(&[INIT, (7, "slurmd", "slurmd -N inner-1 "), (8, "slurmd", "slurmd -D -N c5-7 ")]);
         fs::write(dir.path().join("7/status"), "Name:\tslurmd\nNSpid:\t7\t1\nUid:\t0\n").unwrap();
         fs::write(dir.path().join("8/status"), "Name:\tslurmd\nNSpid:\t8\n").unwrap();
-        assert_eq!(slurmd_name(dir.path()).as_deref(), Some("c5-7"));
+        let name = || slurmd(dir.path()).unwrap().name;
+        assert_eq!(name().as_deref(), Some("c5-7"));
         // The machine's own has none: its host name counts, not the container's.
         fs::write(dir.path().join("8/cmdline"), "slurmd\0-D\0").unwrap();
-        assert_eq!(slurmd_name(dir.path()), None);
+        assert_eq!(name(), None);
         fs::remove_file(dir.path().join("8/comm")).unwrap();
-        assert_eq!(slurmd_name(dir.path()).as_deref(), Some("inner-1"));
+        assert_eq!(name().as_deref(), Some("inner-1"));
+        fs::remove_file(dir.path().join("7/comm")).unwrap();
+        assert_eq!(slurmd(dir.path()), None);
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Watchdog {
     started: Instant,
     watch: Watch,
     name: Arc<OwnName>,
+    /// Somebody has said so, slurmd or slurmctld too. The silence of a slurmctld concerns no other machine: not its own, nor a login node.
+    is_node: bool,
     /// `$SLURM_CONF`, which goes before the configuration's.
     conf: Option<PathBuf>,
     heartbeat: Slow<io::Result<Vec<u8>>>,
@@ -72,6 +74,7 @@ impl Watchdog {
             started: Instant::now(),
             watch: Watch::new(Moment::ZERO),
             name,
+            is_node: false,
             conf,
             heartbeat: Slow::new("heartbeat"),
             asking: Slow::new("scontrol"),
@@ -145,7 +148,8 @@ impl Watchdog {
 
     /// What slurmctld says of this node; `None`: this machine does not know its own name.
     async fn ask(&mut self, settings: &Arc<Settings>) -> Option<Answer> {
-        let Name { node, is_sure } = self.name.get(settings).await?;
+        let Name { node, is_sure, is_node } = self.name.get(settings).await?;
+        self.is_node |= is_node;
         let limit = settings.computemgtd.loop_time.min(ASK_LIMIT);
         let (conf, settings, wanted) = (self.conf.clone(), Arc::clone(settings), node.clone());
         let work = move || {
@@ -172,6 +176,17 @@ impl Watchdog {
             },
             Some(Err(error)) => (meaning(&error), Some(chain(&error))),
             None => (Answer::Silence, Some("scontrol does not come back".to_owned())),
+        };
+        self.is_node |= matches!(answer, Answer::State(_));
+        let (answer, trouble) = match (answer, trouble) {
+            (Answer::Silence, Some(why)) if !self.is_node => (
+                Answer::Unclear,
+                Some(format!(
+                    "{why}; and nobody has said that this machine is a node: no slurmd runs, there is no node name file, and slurmctld \
+                     has never known it as {node}. It stays on"
+                )),
+            ),
+            other => other,
         };
         if self.trouble.slurm != trouble {
             match &trouble {
