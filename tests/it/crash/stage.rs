@@ -389,15 +389,17 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the calls of scontrol that a killed program began have ended: else an old address could reach Slurm after a new one.
+/// Waits until the calls of scontrol that a killed program began have ended: else an old address could reach Slurm after a new one. One that
+/// has not become scontrol yet is known by its folder, which it has from the program.
 #[track_caller]
 pub fn wait_for_scontrol(site: &Site) {
     let ours = site.path("bin").display().to_string();
+    let is_ours = |process: &Path| {
+        fs::read_link(process.join("cwd")).is_ok_and(|folder| folder == site.dir.path())
+            || fs::read(process.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&ours))
+    };
     wait_until("scontrol ends", || {
-        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-        !processes
-            .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
-            .any(|line| String::from_utf8_lossy(&line).contains(&ours))
+        !fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|process| is_ours(&process.path()))
     });
 }
 
