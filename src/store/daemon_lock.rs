@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::StoreError;
-use super::lock::Lock;
+use super::lock::{self, Lock};
 
 /// One that was killed while it started a scontrol lives on in that child, which has the lock until its exec.
 const LAST_BREATH: Duration = Duration::from_secs(2);
@@ -20,6 +20,11 @@ pub(crate) fn clustermgtd(dir: &Path) -> Result<Lock, StoreError> {
         Err(StoreError::Busy { path, holder, .. }) => Err(StoreError::Taken { what: "clustermgtd", path, holder }),
         result => result,
     }
+}
+
+/// Does one run now? Not, as far as that cannot be found out.
+pub(crate) fn clustermgtd_runs(dir: &Path) -> bool {
+    lock::held_by(&dir.join("clustermgtd.lock")).is_ok_and(|holder| holder.is_some())
 }
 
 /// Held by whoever starts or stops the fleet until that is done, and by clustermgtd while it acts: so they never work against each
@@ -39,7 +44,9 @@ mod tests {
     #[test]
     fn the_second_one_learns_who_the_first_is() {
         let dir = tempfile::tempdir().unwrap();
+        assert!(!clustermgtd_runs(dir.path()) && !dir.path().join("clustermgtd.lock").exists());
         let held = clustermgtd(dir.path()).unwrap();
+        assert!(clustermgtd_runs(dir.path()));
         let error = clustermgtd(dir.path()).unwrap_err();
         let text = error.to_string();
         assert!(!error.is_temporary(), "a second daemon ends; it does not wait");
@@ -50,6 +57,7 @@ mod tests {
         let error = fleet(dir.path(), Duration::ZERO).unwrap_err();
         assert!(error.is_temporary() && error.to_string().contains("fleet.lock"), "{error}");
         drop((held, transition));
+        assert!(!clustermgtd_runs(dir.path()), "the file alone is nobody");
         clustermgtd(dir.path()).unwrap();
         fleet(dir.path(), Duration::ZERO).unwrap();
     }

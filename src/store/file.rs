@@ -134,7 +134,11 @@ impl FileStore {
     /// See [`Store::look`](super::door::Store::look).
     pub(super) fn look(&self, wait: Duration, now: Timestamp) -> Result<Look, StoreError> {
         let locked = self.locked(wait)?;
-        let records = locked.records(now);
+        // Told of and lived with: a node must not wait for a folder.
+        let unlisted = |error: StoreError| {
+            vec![RecordState::Unreadable { name: self.launches_dir().display().to_string(), why: crate::error::chain(&error) }]
+        };
+        let records = locked.records(now).unwrap_or_else(unlisted);
         Ok(Look { existed: locked.existed(), mapping: locked.mapping, records })
     }
 
@@ -149,7 +153,8 @@ impl FileStore {
     /// See [`Store::see`](super::door::Store::see).
     pub(super) fn see(&self, wait: Duration, now: Timestamp) -> Result<Kept, StoreError> {
         let locked = self.locked(wait)?;
-        let Launches { live, recorded, .. } = locked.launches(now);
+        // Of somebody who ends what nobody knows of.
+        let Launches { live, recorded, .. } = locked.launches(now)?;
         Ok(Kept { mapping: Arc::clone(&locked.mapping), live, recorded })
     }
 
@@ -161,7 +166,8 @@ impl FileStore {
         mut change: impl FnMut(&mut Draft) -> Option<T>,
     ) -> Result<Option<(T, Option<LiveRecord>)>, StoreError> {
         let mut locked = self.locked(wait)?;
-        let Launches { live, recovered, recorded } = locked.launches(now);
+        // As in a look.
+        let Launches { live, recovered, recorded } = locked.launches(now).unwrap_or_default();
         let mut draft = Draft { mapping: Shared(Arc::clone(&locked.mapping)), live, recovered, recorded, record: None };
         let Some(value) = change(&mut draft) else { return Ok(None) };
         locked.mapping = draft.mapping.0;
@@ -287,16 +293,16 @@ impl Locked<'_> {
     }
 
     /// The launches of the records, by what becomes of them.
-    fn launches(&self, now: Timestamp) -> Launches {
+    fn launches(&self, now: Timestamp) -> Result<Launches, StoreError> {
         let mut launches = Launches::default();
-        for state in self.records(now) {
+        for state in self.records(now)? {
             launches.recorded.extend(state.launches());
             if let RecordState::Live { record, recovered_by } = state {
                 let at_work = if recovered_by.is_some() { &mut launches.recovered } else { &mut launches.live };
                 at_work.insert(record.header.launch);
             }
         }
-        launches
+        Ok(launches)
     }
 
     /// Was there a mapping file?

@@ -120,25 +120,17 @@ impl Locked<'_> {
 
     /// All records, by file name, with those that are to be recovered taken for this process.
     ///
-    /// Leftovers of killed programs (temporary files, claims without a record) are removed on the way.
-    pub(crate) fn records(&self, now: Timestamp) -> Vec<RecordState> {
+    /// Leftovers of killed programs (temporary files, claims without a record) are removed on the way. Errors: the folder cannot be
+    /// listed, so that nothing is known of any.
+    pub(crate) fn records(&self, now: Timestamp) -> Result<Vec<RecordState>, StoreError> {
         let dir = self.store.launches_dir();
-        match record_ids(&dir) {
-            Ok(launches) => launches
-                .iter()
-                .filter_map(|launch| {
-                    let path = dir.join(format!("{launch}{SUFFIX}"));
-                    classify(&path, launch, self.store.cluster(), now)
-                        .unwrap_or_else(|why| Some(RecordState::Unreadable { name: path.display().to_string(), why }))
-                })
-                .collect(),
-            Err(error) => {
-                vec![RecordState::Unreadable {
-                    name: dir.display().to_string(),
-                    why: format!("the folder cannot be listed: {error}"),
-                }]
-            }
-        }
+        let launches = record_ids(&dir).map_err(|error| io_error("list", &dir, error))?;
+        let state = |launch: &String| {
+            let path = dir.join(format!("{launch}{SUFFIX}"));
+            classify(&path, launch, self.store.cluster(), now)
+                .unwrap_or_else(|why| Some(RecordState::Unreadable { name: path.display().to_string(), why }))
+        };
+        Ok(launches.iter().filter_map(state).collect())
     }
 }
 

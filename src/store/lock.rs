@@ -105,6 +105,28 @@ pub(crate) fn this_process() -> String {
     format!("process {} ({})", std::process::id(), program())
 }
 
+/// Who holds the lock at `path`, in words; `None`: nobody does. Asks for a moment's shared lock, so that of two who ask at once neither
+/// takes the other for a holder. Makes no file and writes nothing.
+pub(crate) fn held_by(path: &Path) -> Result<Option<String>, StoreError> {
+    let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io_error("look at", path, source)),
+    };
+    loop {
+        match fs2::FileExt::try_lock_shared(&file) {
+            Ok(()) => {
+                let_go(&file);
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => return Ok(Some(holder(path))),
+            Err(source) => return Err(io_error("look at", path, source)),
+        }
+    }
+}
+
 fn program() -> String {
     let path = std::env::args_os().next();
     path.and_then(|path| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned())).unwrap_or_default()
@@ -163,6 +185,21 @@ mod tests {
         assert!(Lock::acquire(&path, Duration::ZERO).is_err());
         drop(held);
         Lock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn who_only_asks_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert_eq!(held_by(&path).unwrap(), None);
+        assert!(!path.exists(), "asking makes no file");
+        let held = Lock::acquire(&path, Duration::ZERO).unwrap();
+        assert!(held_by(&path).unwrap().unwrap().contains(&format!("process {} (", std::process::id())));
+        drop(held);
+        // Another one who asks, for as long as this stands still.
+        let asks = File::open(&path).unwrap();
+        fs2::FileExt::try_lock_shared(&asks).unwrap();
+        assert_eq!(held_by(&path).unwrap(), None);
     }
 
     #[test]

@@ -318,7 +318,7 @@ fn a_record_from_start_to_end() {
     assert_eq!(found.batches[2].sent, Some(NOW + Duration::from_secs(3)));
     assert_eq!(found.batches[2].last_sent, Some(NOW + Duration::from_secs(9)));
     record.finish().unwrap();
-    assert!(store.locked(WAIT).unwrap().records(NOW).is_empty());
+    assert!(store.locked(WAIT).unwrap().records(NOW).unwrap().is_empty());
     assert_eq!(fs::read_dir(store.launches_dir()).unwrap().count(), 0);
 }
 
@@ -497,6 +497,30 @@ fn a_record_that_cannot_be_read_is_reported_and_kept() {
     assert!(found.iter().any(|state| matches!(state, RecordState::Dead(dead) if dead.record.header.launch == "good")));
 }
 
+/// Who ends what nobody knows of must not take "nothing can be read" for "nothing is at work"; who launches goes on.
+#[test]
+fn a_folder_of_records_that_cannot_be_listed_hides_no_launch_at_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), "hpc").unwrap();
+    let _live = Running::create(&store.locked(WAIT).unwrap(), &header("live")).unwrap();
+    assert_eq!(store.see(WAIT, NOW).unwrap().live.len(), 1);
+    let launches = store.launches_dir();
+    let aside = launches.with_extension("aside");
+    fs::rename(&launches, &aside).unwrap();
+    fs::write(&launches, "").unwrap();
+    let error = store.see(WAIT, NOW).unwrap_err();
+    assert!(error.to_string().contains("launches"), "{error}");
+    let look = store.look(WAIT, NOW).unwrap();
+    assert!(
+        matches!(look.records.as_slice(), [RecordState::Unreadable { name, .. }] if name.ends_with("launches")),
+        "{:?}",
+        look.records
+    );
+    fs::remove_file(&launches).unwrap();
+    fs::rename(&aside, &launches).unwrap();
+    assert_eq!(store.see(WAIT, NOW).unwrap().live.len(), 1);
+}
+
 #[test]
 fn leftovers_of_killed_programs_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -544,7 +568,7 @@ fn child() {
             wait();
         }
         "recover" => {
-            let _states = store.locked(WAIT).unwrap().records(NOW);
+            let _states = store.locked(WAIT).unwrap().records(NOW).unwrap();
             ready();
             wait();
         }
@@ -610,7 +634,7 @@ fn add_nodes(store: &FileStore, prefix: &str, count: usize) {
 }
 
 fn states(store: &FileStore, now: Timestamp) -> Vec<RecordState> {
-    store.locked(WAIT).unwrap().records(now)
+    store.locked(WAIT).unwrap().records(now).unwrap()
 }
 
 fn live(store: &FileStore) -> FoundRecord {

@@ -58,6 +58,21 @@ impl Watch {
     }
 }
 
+/// A configuration of which some file changes while it is read is read again at once, so often in all.
+const READS: usize = 3;
+
+/// Reads until no file has changed meanwhile: else the next pass would find the change that was read already, and tell of it a second time.
+async fn undisturbed<R>(mut read: impl AsyncFnMut() -> (R, Watch)) -> R {
+    let mut reads = 1;
+    loop {
+        let (result, watch) = read().await;
+        if reads == READS || !watch.has_changed() {
+            return result;
+        }
+        reads += 1;
+    }
+}
+
 impl Passes {
     /// Reads the configuration anew if it has changed, or if somebody asked for it.
     pub(super) async fn reload(&mut self, asked: bool) {
@@ -65,15 +80,12 @@ impl Passes {
         if !has_changed && self.refused.is_none() {
             return;
         }
-        // Taken first: a change while the files are read is seen in the next pass.
-        let watch = self.watch.renewed();
-        match self.read_again().await {
+        match undisturbed(async || self.read_once().await).await {
             Ok(()) => {
                 self.refused = None;
                 tracing::info!("configuration read again");
             }
             Err(error) => {
-                self.watch = watch;
                 if has_changed || self.refused.as_ref() != Some(&error) {
                     tracing::error!("the old configuration stays in force: {error}");
                 }
@@ -81,6 +93,16 @@ impl Passes {
             }
         }
         self.shared.step();
+    }
+
+    /// With the files as they were before.
+    async fn read_once(&mut self) -> (Result<(), String>, Watch) {
+        let watch = self.watch.renewed();
+        let read = self.read_again().await;
+        if read.is_err() {
+            self.watch = watch;
+        }
+        (read, self.watch.clone())
     }
 
     async fn read_again(&mut self) -> Result<(), String> {
@@ -177,6 +199,28 @@ mod tests {
             assert!(watch.has_changed());
             assert!(!watch.renewed().has_changed());
             assert!(watch.renewed().since(&watch).has_changed(), "changed while it was read");
+        }
+    }
+
+    /// B107: a bad file is one error, also when it comes between the look at its time and the reading.
+    #[tokio::test]
+    async fn a_file_that_changes_while_it_is_read_is_read_again_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("slurm.conf");
+        replace(&path, "0");
+        for (changes, expected) in [(0, ("0", 1)), (1, ("1", 2)), (9, ("3", READS))] {
+            let mut reads = 0;
+            let text = undisturbed(async || {
+                let watch = Watch::of([path.as_path()]);
+                if reads < changes {
+                    replace(&path, &(reads + 1).to_string());
+                }
+                reads += 1;
+                (fs::read_to_string(&path).unwrap(), watch)
+            })
+            .await;
+            assert_eq!((text.as_str(), reads), expected);
+            replace(&path, "0");
         }
     }
 }

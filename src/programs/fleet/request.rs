@@ -17,7 +17,7 @@ use crate::programs::stamp::Stamp;
 use crate::store::atomic::FILE_MODE;
 use crate::store::error::StoreError;
 use crate::store::fleet_status::{FleetStatusStore, Reading};
-use crate::store::lock::Lock;
+use crate::store::lock::{self, Lock};
 
 const FILE: &str = "fleet-request";
 
@@ -68,25 +68,18 @@ pub(in crate::programs) async fn put_again(store: &FleetStatusStore, transition:
 
 const DAEMON_LOCK: &str = "clusterstatusmgtd.lock";
 
-/// A command that asks whether there is a daemon holds the lock for an instant itself.
-const DAEMON_WAIT: Duration = Duration::from_millis(500);
+/// A command that asks whether there is a daemon has the lock for an instant, and so has the child that a killed daemon was starting.
+const DAEMON_WAIT: Duration = Duration::from_secs(2);
 
 /// Held by clusterstatusmgtd for as long as it runs. An error that is [`StoreError::Busy`] says who holds it.
 pub(in crate::programs) fn daemon_lock(dir: &Path) -> Result<Lock, StoreError> {
     Lock::acquire(&dir.join(DAEMON_LOCK), DAEMON_WAIT)
 }
 
-/// The clusterstatusmgtd that runs on this machine, in words; `None`: there is none. Makes no file.
+/// The clusterstatusmgtd that runs on this machine, in words; `None`: there is none. Another command that asks at this moment is not
+/// taken for one: its own work would then be left to nobody.
 pub(in crate::programs) fn daemon(dir: &Path) -> Result<Option<String>, StoreError> {
-    let path = dir.join(DAEMON_LOCK);
-    if !path.try_exists().map_err(|source| StoreError::Io { what: "look at", path: path.clone(), source })? {
-        return Ok(None);
-    }
-    match Lock::acquire(&path, Duration::ZERO) {
-        Ok(_) => Ok(None),
-        Err(StoreError::Busy { holder, .. }) => Ok(Some(holder)),
-        Err(error) => Err(error),
-    }
+    lock::held_by(&dir.join(DAEMON_LOCK))
 }
 
 /// Lets a clusterstatusmgtd of this machine look at once. Without one, or where it fails, the next look at the status does.
@@ -165,6 +158,19 @@ mod tests {
         let error = put(&FleetStatusStore::in_folder(dir.path()), Transition::Stop).await.unwrap_err();
         assert!(error.contains("ASLEEP") && error.contains("RUNNING, STOPPED"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), r#"{"status": "ASLEEP"}"#);
+    }
+
+    /// B114: each would leave the work to the other.
+    #[test]
+    fn a_command_that_asks_at_the_same_moment_is_no_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(daemon(dir.path()).unwrap(), None);
+        let running = daemon_lock(dir.path()).unwrap();
+        assert!(daemon(dir.path()).unwrap().is_some());
+        drop(running);
+        let other = std::fs::File::open(dir.path().join(DAEMON_LOCK)).unwrap();
+        fs2::FileExt::lock_shared(&other).unwrap();
+        assert_eq!(daemon(dir.path()).unwrap(), None);
     }
 
     #[test]
