@@ -14,6 +14,9 @@ pub(crate) struct Timestamp(u64);
 /// The end of the year 9999, the last that RFC 3339 can write.
 const LAST: u64 = 253_402_300_799_000;
 
+/// Two clocks that are right may lie apart by so much.
+const APART: Duration = Duration::from_mins(2);
+
 impl Timestamp {
     #[cfg(test)]
     pub(crate) const fn from_millis(millis: u64) -> Self {
@@ -41,6 +44,11 @@ impl Timestamp {
     /// How long ago `earlier` was; zero when it lies ahead.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Written down as past by a clock that was ahead then: who counts from it would do nothing until that time comes.
+    pub(crate) fn is_ahead_of(self, now: Self) -> bool {
+        self > now + APART
     }
 }
 

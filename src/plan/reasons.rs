@@ -92,7 +92,12 @@ pub(crate) fn is_ours(reason: Option<&str>) -> bool {
 /// slurmctld's or slurmd's, each word of it: a person may begin with the same words.
 pub(crate) fn is_slurms(reason: Option<&str>) -> bool {
     let text = text(reason);
-    !text.is_empty() && text.split(BETWEEN[0]).flat_map(|part| part.split(BETWEEN[1])).all(is_slurms_word)
+    !text.is_empty() && words(text).all(is_slurms_word)
+}
+
+/// slurmctld has had a word in it, be it behind somebody else's.
+pub(crate) fn has_slurms(reason: Option<&str>) -> bool {
+    words(text(reason)).any(is_slurms_word)
 }
 
 /// Neither ours nor Slurm's: somebody has written it, and knows why.
@@ -111,6 +116,11 @@ fn text(reason: Option<&str>) -> &str {
 
 fn begins_with(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.starts_with(word))
+}
+
+/// What was said one after the other; a comma may be within one, too.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(BETWEEN[0]).flat_map(|part| part.split(BETWEEN[1]))
 }
 
 /// What slurmctld has put behind a Reason.

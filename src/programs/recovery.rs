@@ -43,6 +43,7 @@ pub(crate) fn apply(
     // A run that was killed while it finished another one leaves two records that name the same nodes.
     let mut called = called.clone();
     for (index, dead) in survey.dead.iter().enumerate() {
+        tell_again(mapping, dead);
         let recovery = recover::recover(&Scene {
             launch: &dead.launch,
             requested: dead.requested,
@@ -99,6 +100,17 @@ pub(crate) fn settle(survey: &mut Survey, finish: &ToFinish) {
         };
         if let Err(error) = result {
             tracing::warn!(of = dead.launch, "launch record cannot be updated, it is looked at again next time: {error}");
+        }
+    }
+}
+
+/// A run that was killed while it told Slurm of its instances may have had the last word about a node that another run has tied to a newer
+/// one meanwhile: whoever tells what is not told yet tells of that one again.
+fn tell_again(mapping: &mut Mapping, dead: &Dead) {
+    for node in dead.batches.iter().filter(|batch| !batch.done).flat_map(|batch| &batch.nodes) {
+        let entry = mapping.nodes.get_mut(node).filter(|entry| entry.state == NodeState::Running && entry.launch != dead.launch);
+        if let Some(entry) = entry {
+            entry.unpublished = true;
         }
     }
 }

@@ -73,6 +73,8 @@ async fn resume_fail(context: Arc<Context>, nodes: Vec<String>) -> Exit {
             return stopped.exit;
         }
     };
+    // What a newer call has launched would be powered down with its node.
+    let nodes: Vec<String> = nodes.into_iter().filter(|node| !freed.left_alone.contains(node)).collect();
     // Before Slurm forgets the addresses.
     let found = unmapped::condemn(&context, &freed, &nodes, shown.as_ref()).await;
     let consoles = timed_out::Consoles::of(&nodes, &freed, &found);

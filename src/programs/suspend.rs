@@ -126,6 +126,8 @@ pub(super) struct Freed {
     pub(super) cancelled: usize,
     /// Nodes without an entry: failed launches come here too.
     pub(super) unmapped: Vec<String>,
+    /// Nodes that Slurm asked for again since this run began: a newer call's.
+    pub(super) left_alone: BTreeSet<String>,
     /// What was mapped.
     pub(super) instances: Vec<Was>,
     /// Nodes whose address Slurm was not told yet.
@@ -180,8 +182,9 @@ async fn free_besides(
         };
         let mut freed = Freed { rebuilt, ..Freed::default() };
         for node in nodes {
-            if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun) {
+            if mapping.nodes.get(node).is_some_and(|entry| entry.requested > context.begun && !entry.requested.is_ahead_of(now)) {
                 tracing::info!(node, "left alone: Slurm asked for it again since");
+                freed.left_alone.insert(node.clone());
                 continue;
             }
             let why = if timed_out.contains(node) { "not registered before ResumeTimeout" } else { "suspended" };

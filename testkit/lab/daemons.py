@@ -182,7 +182,7 @@ DRAINED = "bad disk, ticket 4711"
 
 def fleet():
     """The fleet is stopped and started under jobs; clustermgtd and clusterstatusmgtd are killed in the middle. What a person drained
-    stays drained, until a person resumes it."""
+    stays drained, until a person resumes it; what they set down is drained."""
     with lab("daemons-fleet", [Group("c5", 3)], suspend_time=3600, boot_delay=slow_third()) as cluster:
         watch = cluster.watch
         cluster.start_daemon("clustermgtd")
@@ -225,8 +225,30 @@ def fleet():
         job, _ = cluster.submit("c5", 1, "true", "--nodelist=c5-1")
         watch.wait(f"job {job} COMPLETED on the resumed node", lambda seen: seen.jobs.get(job) == "COMPLETED", 200)
         cluster.expect("RUNNING" in cluster.admin("fleet", "status"), "the fleet is not RUNNING after a start")
+        set_down(cluster)
         cluster.admin("fleet", "stop", "--wait")
         cluster.expect_clean(120)
+
+
+def set_down(cluster):
+    """What a person set down, a node whose machine is dead and one that is off, is drained after a stop and a start."""
+    watch, nodes = cluster.watch, ("c5-2", "c5-3")
+    # It brings back what is down.
+    cluster.kill_daemon("clustermgtd")
+    cluster.command(["scontrol", "update", "nodename=c5-3", "state=power_down"])
+    watch.wait("c5-3 off", lambda seen: is_off(seen.nodes["c5-3"]), 60)
+    machine = watch.mapping["nodes"]["c5-2"]["instance_id"]
+    cluster.cloud.client().terminate_instances(InstanceIds=[machine])
+    watch.wait(f"{machine} terminated", lambda seen: seen.instances[machine]["state"] in GONE, 30)
+    time.sleep(2)
+    cluster.command(["scontrol", "update", f"nodename={','.join(nodes)}", "state=down", f"reason={DRAINED}"])
+    for node in nodes:
+        cluster.expect(shown(cluster, node)["state"].startswith("DOWN"), f"{node} is not down: {shown(cluster, node)}")
+    for word in ("stop", "start"):
+        cluster.admin("fleet", word, "--wait")
+        for node in nodes:
+            cluster.expect(is_drained_off(cluster, node), f"{node}, which a person set down, after a {word}: {shown(cluster, node)}")
+    cluster.command(["scontrol", "update", f"nodename={','.join(nodes)}", "state=resume"])
 
 
 def shown(cluster, node):

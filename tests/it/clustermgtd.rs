@@ -5,6 +5,7 @@ mod drop_in;
 mod faults;
 mod life;
 mod statics;
+mod truth;
 mod world;
 
 use std::collections::BTreeMap;

@@ -439,7 +439,33 @@ fn b19_the_last_word_to_slurm_is_of_the_instance_that_counts() {
     assert_clean(&site);
 }
 
-/// As above, but the first run is killed while it waits.
+/// As above, but the first run is killed while slurmctld takes its word: any next program has the last one.
+#[test]
+fn b19_b40_killed_while_it_tells_of_an_older_instance() {
+    each(&Next::ALL, |next| {
+        let site = stage::site(Behaviour::default(), PLAIN, RUN_INSTANCES);
+        // Of the addresses; the first one is of the instances' ids.
+        let armed = BeforeUpdate(2).arm(&site);
+        let mut first = site.spawn("slurm_resume", &[SAME]);
+        armed.wait("slurm_resume", &mut first);
+        let old = site.live();
+        succeed(&site, "slurm_resume", SAME);
+        assert_backed(&site, &VICTIMS);
+        stage::kill(&mut first);
+        armed.let_go();
+        next.run(&site);
+        assert_sound(&site);
+        assert!(site.live().is_disjoint(&old), "{}", logs(&site));
+        if next.takes_down() {
+            site.scontrol("state", POWERED_DOWN);
+        } else {
+            assert_backed(&site, &VICTIMS);
+        }
+        settle(&site);
+    });
+}
+
+/// Suspended and asked for again, and the first run is killed while it waits.
 #[test]
 fn b33_b40_suspended_and_resumed_while_it_is_launched_by_a_run_that_is_killed() {
     let site = stage::site(Behaviour::default(), PLAIN, RUN_INSTANCES);

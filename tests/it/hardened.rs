@@ -2,6 +2,7 @@
 
 use slurm_ec2_testkit::ec2::{Behaviour, Capacity, Rule};
 
+use crate::crash::stage::{self, Fate, Stop, assert_backed, assert_free, join, succeed};
 use crate::site::{GROUP, Site};
 
 fn up(nodes: &str) -> Site {
@@ -67,6 +68,32 @@ fn s03_b15_a_slow_suspend_leaves_a_newer_resume_alone() {
     suspend.wait_with_output().unwrap();
     assert!(site.live().contains(&newer), "{}", site.log("slurm_suspend"));
     assert!(site.running().iter().any(|(node, id)| node == "c5-1" && *id == newer));
+}
+
+/// A resume-fail that hangs in its questions neither ends what a newer resume launched nor gives its node back.
+#[test]
+fn b34_b15_a_slow_resume_fail_leaves_a_newer_resume_alone() {
+    let site = stage::site(Behaviour::default(), stage::PLAIN, GROUP);
+    succeed(&site, "slurm_resume", "c5-[1-2]");
+    // A dead record, so that it asks EC2 after it has asked Slurm.
+    let armed = Stop::Before("RunInstances", 1, Fate::Early).arm(&site);
+    armed.kill("slurm_resume", &["c5-7"]);
+    armed.let_go();
+    site.ec2.add_rules([Rule::on("DescribeInstances").nth(1).hold("look")]);
+    let failing = site.spawn("slurm_resume_fail", &["c5-[1-2]"]);
+    assert!(site.ec2.wait_held("look", stage::PATIENCE));
+    succeed(&site, "slurm_resume", "c5-1");
+    let newer = site.running().into_iter().find(|(node, _)| node == "c5-1").unwrap().1;
+    site.ec2.release("look");
+    join(&site, vec![failing]);
+    assert!(site.live().contains(&newer), "{}", site.log("slurm_resume_fail"));
+    assert_backed(&site, &["c5-1"]);
+    assert_free(&site, &["c5-2"]);
+    let back: Vec<String> = site.updates().into_iter().filter(|line| line.contains("state=power_down")).collect();
+    assert!(matches!(&back[..], [one] if one.contains("nodename=c5-2 ")), "{back:?}");
+    let failures: serde_json::Value = serde_json::from_slice(&std::fs::read(site.path("state/failures.json")).unwrap()).unwrap();
+    assert_eq!(failures["groups"]["c5"]["nodes"][0]["node"], "c5-2", "{failures}");
+    assert_eq!(failures["groups"]["c5"]["count"], 1, "{failures}");
 }
 
 /// A busy node is not powered down because a person's call failed.

@@ -264,3 +264,19 @@ fn c05_nodes_that_slurm_does_not_show_stop_nothing() {
     assert_eq!(site.run("slurm_resume", &["c5-[1-3]"]).code, Some(0), "{}", site.log("slurm_resume"));
     assert_eq!(site.live().len(), 3);
 }
+
+/// Nothing is newer than this call only because the head node's clock was an hour ahead when it was launched.
+#[test]
+fn b127_what_a_clock_that_was_ahead_requested_is_ended_all_the_same() {
+    for program in ["slurm_suspend", "slurm_resume_fail"] {
+        let site = Site::new(Behaviour::default());
+        assert_eq!(site.run("slurm_resume", &["c5-1"]).code, Some(0));
+        let ahead = humantime::format_rfc3339_millis(std::time::SystemTime::now() + std::time::Duration::from_secs(3600));
+        let mut mapping = site.mapping();
+        mapping["nodes"]["c5-1"]["requested"] = ahead.to_string().into();
+        site.write("state/mapping.json", &mapping.to_string());
+        let ran = site.run(program, &["c5-1"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(site.live().is_empty(), "{}", site.log(program));
+    }
+}

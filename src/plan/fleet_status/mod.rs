@@ -23,7 +23,9 @@ mod tests_held;
 use crate::model::fleet::FleetStatus;
 
 pub(crate) use held::what_was_said;
-pub(crate) use nodes::{Orders, Seen, What, for_start, for_stop, is_inactive, is_left_by_a_stop, partitions};
+pub(crate) use nodes::{
+    Orders, Seen, What, for_start, for_stop, is_inactive, is_left_by_a_stop, partitions, to_be_drained_again,
+};
 
 /// A change of the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -125,7 +125,7 @@ pub(crate) fn for_stop<'a>(nodes: impl IntoIterator<Item = &'a SlurmNode>) -> Or
             &mut orders.drain
         } else if is_powering_down(state) {
             &mut orders.waiting
-        } else if is_at_rest(state) {
+        } else if is_at_rest(state) && !is_down_by_a_person(node) {
             if has_foreign_address(node) { &mut orders.reset } else { continue }
         } else {
             take_off(&mut orders, node)
@@ -172,7 +172,7 @@ pub(crate) fn for_start<'a>(nodes: impl IntoIterator<Item = Seen<'a>>) -> Orders
     orders
 }
 
-/// The way off for a node that is not off and not on its way. One that a person drained is told so as its Reason.
+/// The way off for a node that is not off and not on its way. One that a person drained or set down is told so as its Reason.
 fn take_off<'o>(orders: &'o mut Orders, node: &SlurmNode) -> &'o mut Vec<String> {
     let state = &node.state;
     let marked = held::marked(node);
@@ -188,11 +188,19 @@ fn take_off<'o>(orders: &'o mut Orders, node: &SlurmNode) -> &'o mut Vec<String>
     }
 }
 
-/// What a person said of a node that Slurm is powering down, or has, and that was drained before. Not sooner: DRAIN goes when
+/// Off, and to be drained as one that is not down: DOWN ends with any power-down, and clustermgtd ends it.
+fn is_down_by_a_person(node: &SlurmNode) -> bool {
+    node.state.is_down() && held::marked(node).is_some()
+}
+
+/// What a person said of a node that Slurm is powering down, or has, and that was drained or down before. Not sooner: DRAIN goes when
 /// SuspendProgram is called, and stays when it is set after that.
-fn to_be_drained_again(node: &SlurmNode) -> Option<&str> {
+pub(crate) fn to_be_drained_again(node: &SlurmNode) -> Option<&str> {
     let state = &node.state;
-    held::what_was_said(node.reason.as_deref()).filter(|_| is_powering_down(state) || is_at_rest(state))
+    // Newer versions show so what was asked for of a node that was down and off.
+    let is_asked_for = state.is_down() && state.power_down_requested();
+    let is_begun = is_powering_down(state) || (is_at_rest(state) && !is_asked_for);
+    held::what_was_said(node.reason.as_deref()).filter(|_| is_begun)
 }
 
 /// A stop ended between its order to take a drained node off and the drain that was to follow: no job may come there before that.

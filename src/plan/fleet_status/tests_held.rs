@@ -1,4 +1,5 @@
-//! Nodes that people drained: what a stop and a start ask of each, and that both end with what the person had, wherever one is left.
+//! Nodes that people drained or set down: what a stop and a start ask of each, and that both end with what the person had said, wherever
+//! one is left.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,6 +10,9 @@ use crate::model::node::{SlurmNode, State};
 /// A person's, with what Slurm may have put behind it.
 const SAID: &str = "bad disk, ticket 4711 : Not responding";
 const MARK: &str = "stopping cluster, was drained: bad disk, ticket 4711 : Not responding";
+/// The same of a node that they set down.
+const FAN: &str = "fan, ticket 4712";
+const DOWN: &str = "stopping cluster, was down: fan, ticket 4712";
 
 /// The one order with the Reason that it carries.
 fn order(orders: &Orders) -> (&'static str, Option<&str>) {
@@ -66,6 +70,62 @@ fn what_a_stop_tells_of_nodes_that_people_drained() {
     ] {
         let reason = Some(reason).filter(|reason| !reason.is_empty());
         assert_eq!(order(&for_stop([&node("c5-1", state, "c5-1", reason)])), expected, "{state} {reason:?}");
+    }
+}
+
+/// B126.
+#[test]
+fn what_a_stop_tells_of_nodes_that_people_set_down() {
+    for (state, reason, expected) in [
+        ("DOWN+CLOUD", FAN, ("power_down", Some(DOWN))),
+        ("DOWN+CLOUD+NOT_RESPONDING", FAN, ("power_down", Some(DOWN))),
+        ("DOWN+CLOUD+NOT_RESPONDING+POWERING_UP", FAN, ("power_down", Some(DOWN))),
+        // Off, it would end as DOWN all the same; clustermgtd takes that away from a node.
+        ("DOWN+CLOUD+POWERED_DOWN", FAN, ("power_down", Some(DOWN))),
+        ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING", FAN, ("power_down", Some(DOWN))),
+        ("DOWN+CLOUD+DRAIN+POWERED_DOWN", SAID, ("power_down", Some(MARK))),
+        // Asked for, on old and new versions.
+        ("DOWN+CLOUD+POWER_DOWN+NOT_RESPONDING", DOWN, ("waiting", Some(DOWN))),
+        ("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN", DOWN, ("waiting", Some(DOWN))),
+        ("DOWN+CLOUD", DOWN, ("power_down", Some(DOWN))),
+        ("IDLE+CLOUD+POWERING_DOWN", DOWN, ("drain", Some(FAN))),
+        ("IDLE+CLOUD+POWERED_DOWN", DOWN, ("drain", Some(FAN))),
+        // Somebody powers it down as well: it is to come back.
+        ("DOWN+CLOUD+POWER_DOWN", FAN, ("waiting", None)),
+        ("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN", FAN, ("-", None)),
+        // By slurmctld or a program, whatever else the Reason says.
+        ("DOWN+CLOUD", "fan : Not responding", ("power_down", None)),
+        ("DOWN+CLOUD+POWERED_DOWN", "pd : ResumeTimeout reached", ("-", None)),
+        ("DOWN+CLOUD+POWERED_DOWN", "ResumeTimeout reached", ("-", None)),
+        ("DOWN+CLOUD", "Scheduler health check failed", ("power_down", None)),
+        ("DOWN+CLOUD", "EC2 spot notice: terminate", ("power_down", None)),
+        ("DOWN+CLOUD", "NHC: check_fs_mount failed", ("power_down", None)),
+        ("DOWN+CLOUD", "", ("power_down", None)),
+        ("DOWN+CLOUD+REBOOT_ISSUED", FAN, ("power_down", None)),
+        // Resumed since, or never down.
+        ("IDLE+CLOUD", FAN, ("force", None)),
+        ("IDLE+CLOUD+POWERED_DOWN", FAN, ("-", None)),
+    ] {
+        let reason = Some(reason).filter(|reason| !reason.is_empty());
+        assert_eq!(order(&for_stop([&node("c5-1", state, "c5-1", reason)])), expected, "{state} {reason:?}");
+    }
+}
+
+/// B126. A start leaves what is down as it is; what a stop has marked it drains, or waits for.
+#[test]
+fn what_a_start_does_about_nodes_that_people_set_down() {
+    for (state, reason, expected) in [
+        ("DOWN+CLOUD", FAN, ("left", None)),
+        ("DOWN+CLOUD+POWERED_DOWN", FAN, ("left", None)),
+        ("DOWN+CLOUD", DOWN, ("power_down", Some(DOWN))),
+        ("DOWN+CLOUD+POWER_DOWN+NOT_RESPONDING", DOWN, ("waiting", Some(DOWN))),
+        ("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN", DOWN, ("waiting", Some(DOWN))),
+        ("IDLE+CLOUD+POWERING_DOWN", DOWN, ("drain", Some(FAN))),
+        ("IDLE+CLOUD+POWERED_DOWN", DOWN, ("drain", Some(FAN))),
+    ] {
+        let node = node("c5-1", state, "c5-1", Some(reason));
+        assert_eq!(order(&for_start([Seen { node: &node, is_backed: false }])), expected, "{state} {reason}");
+        assert_eq!(is_left_by_a_stop(&node), reason == DOWN, "{state} {reason}");
     }
 }
 
@@ -200,28 +260,30 @@ fn start_word(kept: &mut Kept, rounds: usize) {
 
 /// B126. Ended after any round and any update of it, by whom else goes on: a stop again, or a start.
 #[test]
-fn every_state_that_a_person_drained_ends_off_and_drained_with_their_reason() {
+fn every_state_that_a_person_drained_or_set_down_ends_off_and_drained_with_their_reason() {
     let states = all_states().into_iter().filter(|state| {
         let parsed = State::parse(state);
         // A power-down that somebody else has asked for ends it at any moment.
-        parsed.has("DRAIN")
+        (parsed.has("DRAIN") || parsed.is_down())
             && !parsed.power_down_requested()
             && !parsed.is_powering_down()
             && !crate::plan::reconcile::state::is_rebooting(&parsed)
     });
     let more = ["ALLOCATED+CLOUD+DRAIN", "IDLE+CLOUD+COMPLETING+DRAIN", "DOWN+CLOUD+DRAIN"];
     for state in states.chain(more.map(str::to_owned)) {
+        let said = if state.contains("DRAIN") { SAID } else { FAN };
+        let is_held = |kept: &Kept| kept.state.contains("DRAIN") || kept.state.starts_with("DOWN");
         for rounds in 0..5 {
             for carried_out in 0..3 {
                 for starts in [false, true] {
-                    let mut kept = Kept { state: state.clone(), reason: Some(SAID.to_owned()) };
+                    let mut kept = Kept { state: state.clone(), reason: Some(said.to_owned()) };
                     stop_word(&mut kept, rounds, usize::MAX);
                     stop_word(&mut kept, 1, carried_out);
                     if starts {
                         start_word(&mut kept, 10);
                         // Nobody had told it yet.
-                        if !State::parse(&kept.state).is_powered_down() {
-                            assert!(kept.state.contains("DRAIN") && kept.reason.as_deref() == Some(SAID), "{state}: {kept:?}");
+                        if kept.state == state || !State::parse(&kept.state).is_powered_down() {
+                            assert!(is_held(&kept) && kept.reason.as_deref() == Some(said), "{state}: {kept:?}");
                             continue;
                         }
                     } else {
@@ -230,9 +292,9 @@ fn every_state_that_a_person_drained_ends_off_and_drained_with_their_reason() {
                     let story = format!("{state} {rounds} {carried_out} {starts}: {kept:?}");
                     let parsed = State::parse(&kept.state);
                     assert!(parsed.is_powered_down() && parsed.has("DRAIN"), "{story}");
-                    assert_eq!(kept.reason.as_deref(), Some(SAID), "{story}");
+                    assert_eq!(kept.reason.as_deref(), Some(said), "{story}");
                     start_word(&mut kept, 10);
-                    assert!(kept.state.contains("DRAIN") && kept.reason.as_deref() == Some(SAID), "{story}");
+                    assert!(kept.state.contains("DRAIN") && kept.reason.as_deref() == Some(said), "{story}");
                 }
             }
         }

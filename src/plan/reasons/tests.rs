@@ -84,6 +84,9 @@ fn a_reason_tells_who_wrote_it() {
     }
     assert!(is_silent(Some("Not responding")) && is_silent(Some("pd : Not responding")));
     assert!(!is_silent(Some("bad disk")) && !is_silent(None));
+    for (reason, has) in [("bad disk : Not responding", true), ("bad disk, Low CPUs", true), ("bad disk, ticket 4711", false)] {
+        assert_eq!(has_slurms(Some(reason)), has, "{reason}");
+    }
 }
 
 /// Whatever Slurm adds on any version: nobody's Reason becomes another's.

@@ -30,7 +30,9 @@ pub(crate) fn need_reservations(policy: &Policy, memory: &Memory) -> bool {
 
 /// Is EC2 to be asked for the blocks' states in this pass? The program's first pass asks whatever this says.
 pub(crate) fn are_due(policy: &Policy, memory: &Memory, now: Timestamp) -> bool {
-    policy.upkeep.manage_blocks && ids(policy).next().is_some() && now.since(memory.blocks_checked) >= EVERY
+    // A look ahead of now was taken while the clock was wrong: the next one would be as far away.
+    let is_due = now.since(memory.blocks_checked) >= EVERY || memory.blocks_checked > now;
+    policy.upkeep.manage_blocks && ids(policy).next().is_some() && is_due
 }
 
 /// Do the group's nodes wait for their block to become active? They are reserved and nothing about them counts as unhealthy.

@@ -22,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_static: bool,
     pub(crate) entry: Option<&'a NodeEntry>,
     pub(crate) backing: Backing<'a>,
+    /// When what stands behind the node was launched: as the mapping knows it, else as EC2 tells; `None` = not known.
+    pub(crate) launched: Option<Timestamp>,
     /// What is named behind the node will not come (back): ended, or neither shown nor heard for longer than `missing.rs` allows.
     pub(crate) is_gone: bool,
 }
@@ -63,12 +65,6 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// When what stands behind the node was launched: as the mapping knows it, else as EC2 tells; `None` = not known.
-    pub(crate) fn launched(&self) -> Option<Timestamp> {
-        let by_entry = self.entry.and_then(|entry| entry.launched);
-        by_entry.or_else(|| self.backing.instance().and_then(|instance| instance.launch_time))
-    }
-
     /// The node is claimed by a launch that is at work or that a recovery will finish.
     pub(crate) fn has_live_claim(&self, snapshot: &Snapshot) -> bool {
         let claim = self.entry.filter(|entry| entry.state == NodeState::Launching);
@@ -84,6 +80,17 @@ impl<'a> Facts<'a> {
 pub(crate) fn has_address(node: &SlurmNode) -> bool {
     node.addr != node.name
         && !node.addr.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_documentation() || ip.is_unspecified())
+}
+
+/// What somebody wrote down as past; `None`: it lies ahead, so that clock was wrong then, and counting from it nothing would happen until
+/// that time comes.
+pub(super) fn believed(at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    at.filter(|at| !at.is_ahead_of(now))
+}
+
+fn launched(entry: Option<&NodeEntry>, backing: &Backing<'_>, now: Timestamp) -> Option<Timestamp> {
+    let by_ec2 = || backing.instance().and_then(|instance| instance.launch_time);
+    believed(entry.and_then(|entry| entry.launched), now).or_else(|| believed(by_ec2(), now))
 }
 
 /// Who stands before which instance.
@@ -220,8 +227,8 @@ pub(super) fn of<'a>(snapshot: &'a Snapshot, policy: &Policy, owners: &Owners<'a
         .filter(|(_, member, ..)| matches!(member.slurm.state.base, Base::Idle | Base::Allocated | Base::Mixed | Base::Down))
         .map(|(name, member, group, entry)| {
             let backing = owners.backing(snapshot, &member.slurm, entry);
-            let is_gone = matches!(backing, Backing::Ended(_));
-            Facts { name, node: &member.slurm, group, is_static: member.is_static, entry, backing, is_gone }
+            let (is_gone, launched) = (matches!(backing, Backing::Ended(_)), launched(entry, &backing, snapshot.now));
+            Facts { name, node: &member.slurm, group, is_static: member.is_static, entry, backing, launched, is_gone }
         })
         .collect()
 }

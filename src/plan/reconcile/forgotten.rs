@@ -112,7 +112,7 @@ fn is_idle(facts: &Facts<'_>) -> bool {
 fn busy_until(facts: &Facts<'_>) -> Option<Timestamp> {
     let by_slurm = [facts.node.last_busy, facts.node.slurmd_start_time].into_iter().flatten().max()?;
     let booted = facts.node.boot_time.unwrap_or_default();
-    Some(Timestamp::from_secs(by_slurm.max(booted)).max(facts.launched().unwrap_or_default()))
+    Some(Timestamp::from_secs(by_slurm.max(booted)).max(facts.launched.unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -26,11 +26,22 @@ impl Failing {
 }
 
 pub(super) fn failing_checks(draft: &mut Draft<'_>) {
+    if !draft.snapshot.ailments_told {
+        // What is remembered of them is not over for that.
+        return;
+    }
     let mut known = BTreeMap::new();
     for index in 0..draft.facts.len() {
         let facts = &draft.facts[index];
         let (name, node) = (facts.name, facts.node);
-        let Backing::Instance(instance) = facts.backing else { continue };
+        let Backing::Instance(instance) = facts.backing else {
+            let before = draft.before.failing.get(name).filter(|id| facts.instance_id() == Some(id.as_str()));
+            if facts.backing == Backing::Missing {
+                // Not shown in this look.
+                known.extend(before.map(|id| (name.to_owned(), id.clone())));
+            }
+            continue;
+        };
         let Some(failing) = failing(draft, facts, instance) else { continue };
         draft.report.failing_checks.entry(failing.check).or_default().push(name.to_owned());
         if draft.is_handled(name) {
@@ -246,6 +257,24 @@ mod tests {
         let ailment = impaired(&world, Check::Instance, Some(LONG));
         ail(&mut world, "i-1", vec![ailment]);
         assert_eq!(world.pass_lines(), drained(NODE, REASON));
+    }
+
+    /// EC2 does not show everything at once (M09), and does not tell the checks in every pass: what was told of them still counts.
+    #[test]
+    fn a_look_that_misses_something_undoes_no_persons_resume() {
+        for misses in ["the instance", "the checks"] {
+            let mut world = world("MIXED+CLOUD+DRAIN", LONG);
+            world.pass();
+            world.state(NODE, "MIXED+CLOUD");
+            let whole = world.snapshot.clone();
+            match misses {
+                "the instance" => world.snapshot.instances.clear(),
+                _ => (world.snapshot.ailments, world.snapshot.ailments_told) = (BTreeMap::new(), false),
+            }
+            assert_eq!(world.pass_lines(), [""; 0], "{misses}");
+            world.snapshot = whole;
+            assert_eq!(world.pass_lines(), [""; 0], "{misses}");
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(super) fn inactive_partitions(draft: &mut Draft<'_>) {
         return;
     }
     for index in 0..draft.facts.len() {
-        if draft.is_out_of_service(&draft.facts[index]) {
+        if draft.is_out_of_service(&draft.facts[index]) && !draft.is_handled(draft.facts[index].name) {
             let (facts, before) = (draft.facts[index], draft.actions.len());
             draft.handle(facts.name);
             take_out(draft, index);

@@ -3,7 +3,7 @@
 //! many looks as long as slurmctld hears from the node: EC2 has answered "nothing" with success before, and a whole cluster with its
 //! jobs must not end by that. What EC2 does show as ended is another matter (`facts.rs`).
 
-use super::facts::{Backing, Facts};
+use super::facts::{Backing, Facts, believed};
 use super::memory::Missing;
 use super::{Memory, Policy, Snapshot, state};
 
@@ -22,7 +22,9 @@ pub(super) fn judge(snapshot: &Snapshot, policy: &Policy, memory: &mut Memory, f
             passes: 0,
         });
         missing.passes = missing.passes.saturating_add(1);
-        let launched = facts.entry.and_then(|entry| entry.launched).unwrap_or(missing.since);
+        // Missed first while the clock was ahead.
+        missing.since = missing.since.min(snapshot.now);
+        let launched = believed(facts.entry.and_then(|entry| entry.launched), snapshot.now).unwrap_or(missing.since);
         facts.is_gone = snapshot.now.since(launched) >= policy.upkeep.missing_grace
             && missing.passes >= PASSES
             && missing.passes > policy.upkeep.missing_max_count;

@@ -13,6 +13,7 @@ mod boots;
 mod facts;
 mod forgotten;
 mod health;
+mod held;
 mod inactive;
 mod memory;
 mod missing;
@@ -34,6 +35,8 @@ mod properties;
 mod test_support;
 #[cfg(test)]
 mod test_world;
+#[cfg(test)]
+mod tests_clock;
 #[cfg(test)]
 mod tests_inactive;
 #[cfg(test)]
@@ -89,6 +92,8 @@ pub(crate) struct Snapshot {
     pub(crate) live: BTreeSet<String>,
     /// By instance id; only what is wrong.
     pub(crate) ailments: BTreeMap<String, Vec<Ailment>>,
+    /// EC2 has told them, in this pass or before.
+    pub(crate) ailments_told: bool,
     /// Capacity reservations of the configuration by id; one that EC2 does not know is absent. `None`: EC2 was not asked in this pass.
     pub(crate) blocks: Option<BTreeMap<String, CapacityBlock>>,
     /// Boot failures that slurm_resume_fail and slurm_suspend have noted: node and time.
@@ -132,6 +137,7 @@ pub(crate) fn reconcile(snapshot: &Snapshot, memory: &Memory, policy: &Policy) -
         }
         return draft.finish();
     }
+    held::drain_again(&mut draft);
     inactive::inactive_partitions(&mut draft);
     blocks::blocks(&mut draft);
     health::failing_checks(&mut draft);

@@ -111,9 +111,11 @@ fn check_end(cluster: &Cluster) {
             && node.addr == *name
             && !cluster.mapping.nodes.contains_key(name);
         let is_kept = node.is_static && !is_inactive(cluster, node) && !is_stopped;
+        let is_down_and_off =
+            node.is_down() && node.has("POWERED_DOWN") && node.addr == *name && !cluster.mapping.nodes.contains_key(name);
         // A person has set it so.
         let may_be_kept_out = node.has("FAIL")
-            || (is_off && node.has("DRAIN") && is_a_persons(node.reason.as_deref()))
+            || ((is_off || is_down_and_off) && node.has("DRAIN") && is_a_persons(node.reason.as_deref()))
             || (node.is_down() && !cluster.policy.upkeep.terminate_down_nodes)
             || (node.has("DRAIN") && !cluster.policy.upkeep.terminate_drain_nodes);
         let is_well = if node.has_job() && !is_stopped {

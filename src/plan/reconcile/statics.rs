@@ -88,7 +88,7 @@ fn is_exempt(draft: &Draft<'_>, facts: &Facts<'_>) -> bool {
 fn adopt(draft: &mut Draft<'_>, index: usize) {
     let facts = draft.facts[index];
     draft.handle(facts.name);
-    let at = facts.launched().unwrap_or(draft.snapshot.now);
+    let at = facts.launched.unwrap_or(draft.snapshot.now);
     draft.memory.replacing.insert(facts.name.to_owned(), Replacement { since: at, asked: at, why: "found coming up".to_owned() });
 }
 
@@ -177,7 +177,7 @@ fn keep_for_the_log(draft: &Draft<'_>, facts: &Facts<'_>, cause: &Cause, told: &
     if before.as_ref().is_some_and(|before| cause.is_another_try() && before.why == why) {
         return;
     }
-    let since = before.as_ref().map(|before| facts.launched().unwrap_or(before.asked));
+    let since = before.as_ref().map(|before| facts.launched.unwrap_or(before.asked));
     let within = since.is_some_and(|at| draft.snapshot.now.since(at) < draft.policy.upkeep.replacement_timeout);
     let suspended = state::is_off(&facts.node.state) && suspending::limit(draft, facts).is_some();
     let alike = Alike { why, state: facts.node.state.to_string(), within, suspended };

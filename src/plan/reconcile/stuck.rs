@@ -1,7 +1,7 @@
 //! States that Slurm does not leave by itself, and entries that nobody will finish. What is wrong only if it lasts is watched for some
 //! passes first.
 
-use super::facts::Backing;
+use super::facts::{Backing, believed};
 use super::{Draft, Facts, Order, What, state};
 use crate::model::mapping::NodeState;
 use crate::model::node::State;
@@ -65,7 +65,8 @@ fn removed(draft: &mut Draft<'_>) {
             }
             Some(_) => continue,
         };
-        let is_old = snapshot.now.since(entry.launched.unwrap_or(entry.since)) >= policy.upkeep.orphan_timeout;
+        let made = believed(Some(entry.launched.unwrap_or(entry.since)), snapshot.now);
+        let is_old = made.is_none_or(|made| snapshot.now.since(made) >= policy.upkeep.orphan_timeout);
         let is_held = entry.state == NodeState::Launching && snapshot.launches.contains(&entry.launch);
         if draft.seen(name, rule) < UNKNOWN_PASSES || !is_old || is_held || snapshot.rebuilt {
             continue;

@@ -55,7 +55,7 @@ fn settle_off(draft: &mut Draft<'_>, index: usize) {
 /// An instance may be younger than what Slurm knows of its node: a resume by hand, or one that slurmctld forgot in a crash (M15).
 fn is_awaited_by_somebody(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance) -> bool {
     let now = draft.snapshot.now;
-    let is_young = facts.launched().is_some_and(|launched| now.since(launched) < draft.policy.upkeep.orphan_timeout);
+    let is_young = facts.launched.is_some_and(|launched| now.since(launched) < draft.policy.upkeep.orphan_timeout);
     is_young || (facts.entry.is_none() && is_of_a_launch(draft, instance))
 }
 

@@ -262,6 +262,7 @@ fn snapshot() -> Snapshot {
         launches: BTreeSet::new(),
         live: BTreeSet::new(),
         ailments: BTreeMap::new(),
+        ailments_told: true,
         blocks: None,
         boot_failures: Vec::new(),
         started: None,

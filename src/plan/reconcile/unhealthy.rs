@@ -22,14 +22,14 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
         if state::is_down(state) && reasons::is_silent(reason) {
             draft.report.not_responding.push(facts.name.to_owned());
         }
-        if facts.is_static && is_kept(facts.node) && draft.seen(facts.name, KEPT_DRAINED) == 1 {
+        if facts.is_static && is_kept(&facts) && draft.seen(facts.name, KEPT_DRAINED) == 1 {
             kept.push(facts.name);
         }
         if facts.is_static || draft.is_handled(facts.name) || is_exempt(draft, &facts) {
             continue;
         }
         count(draft, index);
-        if state::is_off(state) && state.has("DRAIN") {
+        if (state::is_off(state) && state.has("DRAIN")) || is_kept(&facts) {
             drained_off(draft, &facts, &mut kept);
         } else if let Some(why) = why(draft, &facts) {
             draft.report.unhealthy_dynamic.push(facts.name.to_owned());
@@ -42,9 +42,13 @@ pub(super) fn unhealthy(draft: &mut Draft<'_>) {
     }
 }
 
-/// Off, and drained by a person, who knows why: by a stop of the fleet, or since it is off.
-pub(super) fn is_kept(node: &SlurmNode) -> bool {
-    state::is_off(&node.state) && node.state.has("DRAIN") && reasons::is_a_persons(node.reason.as_deref())
+/// Off, and drained by a person, who knows why: by a stop of the fleet, or since it is off. Down besides, as nodes of a group that rests
+/// are, it is kept all the same where nothing stands behind it: to bring it back takes the drain away.
+pub(super) fn is_kept(facts: &Facts<'_>) -> bool {
+    let (state, reason) = (&facts.node.state, facts.node.reason.as_deref());
+    let is_bare = || facts.entry.is_none() && facts.backing == Backing::Nothing;
+    let is_off = state::is_off(state) || (state::is_resume_timeout(state) && is_bare());
+    is_off && state.has("DRAIN") && reasons::is_a_persons(reason)
 }
 
 /// Rebooting, coming up for a job, on their way off, being launched right now, or reserved until their Capacity Block is active.

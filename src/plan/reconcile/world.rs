@@ -211,6 +211,7 @@ impl Cluster {
                 .filter(|(_, machine)| !machine.ailments.is_empty())
                 .map(|(id, machine)| (id.clone(), machine.ailments.clone()))
                 .collect(),
+            ailments_told: true,
             blocks: None,
             boot_failures: self.boot_failures.clone(),
             started: None,

@@ -94,7 +94,7 @@ pub(super) struct Last {
     failures: BTreeSet<String>,
     /// What ends protected mode.
     command: String,
-    ailments: BTreeMap<String, Vec<Ailment>>,
+    ailments: Option<BTreeMap<String, Vec<Ailment>>>,
     /// A whole look has been taken.
     looked: bool,
     /// It was told that Slurm hides nodes.
@@ -162,7 +162,7 @@ impl Passes {
             conf: self.conf.as_ref(),
             memory: &self.memory,
             is_first: !self.last.looked,
-            ailments: &self.last.ailments,
+            ailments: self.last.ailments.as_ref(),
         };
         let seen = eyes.look(fleet, rebuilt).await?;
         self.last.looked = true;
@@ -200,6 +200,11 @@ impl Passes {
     async fn status(&self) -> Result<FleetStatus, Incomplete> {
         let reading = self.fleet.read().await?;
         self.shared.step();
+        if reading.status == FleetStatus::Unknown {
+            // To rest is for what somebody else ends; this ends by a person alone.
+            let (store, word) = (&self.fleet, reading.word);
+            return Err(Incomplete(format!("{store} says {word:?}, a status of the fleet that this version does not know")));
+        }
         Ok(reading.status)
     }
 
@@ -239,7 +244,7 @@ impl Passes {
         self.remember_stubborn(&performed.refused);
         self.last.failures = std::mem::take(&mut performed.failures);
         let fleet = snapshot.fleet;
-        self.last.ailments.clone_from(&snapshot.ailments);
+        self.last.ailments = snapshot.ailments_told.then(|| snapshot.ailments.clone());
         Done { fleet, report: decision.report, performed, launching }
     }
 

@@ -100,6 +100,7 @@ impl<'a> Acting<'a> {
         for (instance, why) in &changed.instances {
             tracing::debug!(instance, "left to the next pass: {why}");
         }
+        self.performed.left += changed.nodes.len() + changed.instances.len();
         self.left.extend(changed.nodes.into_keys());
         self.spared.extend(changed.instances.into_keys());
     }

@@ -1,7 +1,6 @@
 //! One pass without its actions, for `slurm-ec2 reconcile --dry-run`: what the daemon would do now, and why. Writes nothing, takes no
 //! lock, and may run beside the daemon.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -63,9 +62,9 @@ pub(in crate::programs) async fn preview(settings: Settings, env: &Environment) 
         remarks.push(format!("what the daemon remembers cannot be read: {}", chain(&error)));
         Memory::default()
     });
-    let (shared, ailments) = (Shared::new(), BTreeMap::new());
+    let shared = Shared::new();
     let (conf, memory) = (conf.as_ref(), &memory);
-    let eyes = Eyes { context: &context, shared: &shared, conf, memory, is_first: true, ailments: &ailments };
+    let eyes = Eyes { context: &context, shared: &shared, conf, memory, is_first: true, ailments: None };
     let Seen { snapshot, policy } = eyes.complete(instances, kept, fleet, !peek.existed).await.map_err(text)?;
     let decision = reconcile::reconcile(&snapshot, memory, &policy);
     if policy.hides_off_nodes {

@@ -63,8 +63,8 @@ pub(super) struct Eyes<'a> {
     pub(super) memory: &'a Memory,
     /// The daemon's first look: everything is asked for.
     pub(super) is_first: bool,
-    /// What was last known to ail: where EC2 does not tell anew, that counts.
-    pub(super) ailments: &'a BTreeMap<String, Vec<Ailment>>,
+    /// What was last known to ail: where EC2 does not tell anew, that counts. `None`: it has not told yet.
+    pub(super) ailments: Option<&'a BTreeMap<String, Vec<Ailment>>>,
 }
 
 /// What was seen, and what the decision on it goes by.
@@ -127,7 +127,8 @@ impl Eyes<'_> {
             rebuilt,
             launches: kept.recorded,
             live: kept.live,
-            ailments,
+            ailments_told: ailments.is_some(),
+            ailments: ailments.unwrap_or_default(),
             blocks,
             started: noted.started,
             boot_failures: noted.nodes,
@@ -158,12 +159,12 @@ impl Eyes<'_> {
         }
     }
 
-    /// What EC2's checks and events say of our instances. No answer takes nothing away from what was known: a check that fails does so for
-    /// minutes before it counts.
-    async fn ailments(&self, instances: &BTreeMap<String, Instance>) -> BTreeMap<String, Vec<Ailment>> {
+    /// What EC2's checks and events say of our instances; `None`: it has never told. No answer takes nothing away from what was known: a
+    /// check that fails does so for minutes before it counts.
+    async fn ailments(&self, instances: &BTreeMap<String, Instance>) -> Option<BTreeMap<String, Vec<Ailment>>> {
         let upkeep = &self.context.settings.clustermgtd.upkeep;
         if !upkeep.check_instances && !upkeep.check_events {
-            return BTreeMap::new();
+            return Some(BTreeMap::new());
         }
         let running = instances.values().filter(|instance| instance.state.is_usable());
         let ids: Vec<String> = running.map(|instance| instance.id.clone()).collect();
@@ -173,11 +174,11 @@ impl Eyes<'_> {
                 for (id, ailment) in found {
                     ailments.entry(id).or_default().push(ailment);
                 }
-                ailments
+                Some(ailments)
             }
             Err(error) => {
                 tracing::warn!("EC2 does not tell the status of the instances: {}", chain(&error));
-                self.ailments.clone()
+                self.ailments.cloned()
             }
         }
     }

@@ -2,7 +2,8 @@
 //! partitions start jobs again.
 //!
 //! Nodes first: a partition that is still inactive is what tells a start that is made again which nodes it has to look at. They get a
-//! bounded time; what is not fit by then is clustermgtd's, and keeps no job from the other nodes.
+//! bounded time; what is not fit by then is clustermgtd's, and keeps no job from the other nodes. Where none runs, the start itself stays
+//! for those that a person had drained and slurmctld has not begun to power down: they could be lost to a job later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::model::node::SlurmNode;
 use crate::plan::fleet_status::{Orders, Seen, for_start, is_inactive, is_left_by_a_stop};
 use crate::plan::reasons;
 use crate::slurm::partitions::PartitionChange;
+use crate::store::daemon_lock;
 use crate::store::failures::BootFailures;
 
 const REASON: &str = reasons::INACTIVE;
@@ -50,7 +52,35 @@ pub(super) async fn start(crew: &mut Crew<'_>) -> Result<(), String> {
             "these nodes could not be made ready in time; clustermgtd goes on with them"
         );
     }
-    Ok(())
+    if daemon_lock::clustermgtd_runs(crew.context.store.dir()) {
+        return Ok(());
+    }
+    drain_the_rest(crew, left).await.map_err(not_started)
+}
+
+/// Stays until what a stop was to drain again is so. The partitions are up: no other node is looked at any more.
+async fn drain_the_rest(crew: &mut Crew<'_>, mut orders: Orders) -> Result<(), String> {
+    loop {
+        let given_up = crew.given_up(&orders);
+        let marked: Vec<&String> = orders.all_open().filter(|node| orders.reasons.contains_key(*node)).collect();
+        if marked.is_empty() {
+            return Ok(());
+        }
+        let nodes = hostlist::compress_sorted(&marked);
+        let open = marked.iter().filter(|node| !given_up.contains_key(**node)).count();
+        crew.progress.say(format!("{open} nodes to be drained again"));
+        if open == 0 || !crew.rest(open).await {
+            if crew.context.limits.stopping() {
+                return Err(format!("ended before these nodes were drained again: {nodes}"));
+            }
+            tracing::warn!(
+                nodes,
+                "not drained again, as a person had them before the fleet was stopped: not powered down in time"
+            );
+            return Ok(());
+        }
+        orders = round(crew).await?.1;
+    }
 }
 
 /// What failed before the start must not bring protected mode back. clustermgtd clears what it remembers itself when it sees that there was

@@ -276,6 +276,21 @@ fn what_a_person_drained_comes_up_when_they_resume_it() {
     assert_eq!(lines(&pass(&mut world).actions), replaced(None));
 }
 
+/// B96. Down by our word, as long as its group rests, when a person drains it.
+#[test]
+fn what_a_person_drained_while_its_group_rests_is_not_launched_at_the_end() {
+    let mut world = World::new();
+    world.node(NODE, "DOWN+CLOUD+POWERED_DOWN").reason(NODE, ICE);
+    pass(&mut world);
+    world.state(NODE, "DOWN+CLOUD+DRAIN+POWERED_DOWN").reason(NODE, "bad disk, ticket 4711");
+    for _ in 0..15 {
+        assert_eq!(lines(&pass(&mut world).actions), [""; 0]);
+    }
+    assert!(world.memory.replacing.is_empty() && world.memory.shortages.is_empty());
+    world.state(NODE, "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING").slurm(NODE).reason = None;
+    assert_eq!(lines(&pass(&mut world).actions), replaced(None));
+}
+
 /// B126. ParallelCluster's cookbook drains the static nodes of a queue that it has changed: those that are off and those that come up as
 /// well, whose instances are as the queue was.
 #[test]

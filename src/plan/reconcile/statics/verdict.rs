@@ -118,7 +118,7 @@ fn backed(draft: &Draft<'_>, facts: &Facts<'_>, has_job: bool) -> Verdict {
         Backing::Missing if comes_up || facts.node.state.is_down() => Verdict::Wait,
         Backing::Missing => Verdict::Leave,
         Backing::Nothing if has_job => Verdict::Leave,
-        Backing::Nothing if unhealthy::is_kept(facts.node) => Verdict::Kept,
+        Backing::Nothing if state::is_off(&facts.node.state) && unhealthy::is_kept(facts) => Verdict::Kept,
         Backing::Nothing => without_instance(draft, facts),
         Backing::Ended(_) => Verdict::Replace(Cause::Gone),
         Backing::Instance(instance) => with_instance(draft, facts, instance, has_job),
@@ -134,6 +134,7 @@ fn without_instance(draft: &Draft<'_>, facts: &Facts<'_>) -> Verdict {
     let asked = draft.memory.replacing.get(facts.name).map(|replacement| replacement.asked);
     match asked {
         Some(asked) if draft.snapshot.now.since(asked) < ANSWER => Verdict::Wait,
+        _ if unhealthy::is_kept(facts) => Verdict::Kept,
         _ => Verdict::Replace(Cause::NoInstance),
     }
 }
@@ -159,7 +160,7 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
         return Verdict::Replace(Cause::OnlyBegun);
     }
     if let Some(replacement) = replacing.filter(|_| !is_taken_back) {
-        let launched = facts.launched().unwrap_or(replacement.asked);
+        let launched = facts.launched.unwrap_or(replacement.asked);
         return if draft.snapshot.now.since(launched) >= upkeep.replacement_timeout {
             Verdict::Replace(Cause::TimedOut)
         } else if is_invalid && has_booted(facts) {
@@ -174,7 +175,7 @@ fn with_instance(draft: &Draft<'_>, facts: &Facts<'_>, instance: &Instance, has_
     if replacing.is_none() && draft.before.replacing.contains_key(facts.name) {
         return Verdict::Replace(Cause::FailingCheck);
     }
-    let age = facts.launched().map(|launched| draft.snapshot.now.since(launched));
+    let age = facts.launched.map(|launched| draft.snapshot.now.since(launched));
     let is_silent = state.has("NOT_RESPONDING") && has_booted(facts);
     let is_ours = facts.node.reason.as_deref() == Some(reasons::MAINTENANCE);
     if is_down && is_ours && !is_silent && age.is_some_and(|age| age < upkeep.replacement_timeout) {
@@ -226,7 +227,7 @@ fn has_registered(facts: &Facts<'_>) -> bool {
 
 /// Slurm knows a boot or a start of slurmd since the launch. It reckons the boot from the machine's uptime, so that clocks do not matter.
 fn has_booted(facts: &Facts<'_>) -> bool {
-    let Some(launched) = facts.launched() else { return false };
+    let Some(launched) = facts.launched else { return false };
     let times = [facts.node.boot_time, facts.node.slurmd_start_time];
     times.into_iter().flatten().any(|at| at >= launched.secs())
 }

@@ -241,6 +241,26 @@ fn a_person_who_drains_a_node_that_is_off_is_heard() {
     assert!(!world.pass_lines().iter().any(|line| line.contains("q1-dy-c1-1")));
 }
 
+/// B96. Its group rests, so it is down by our word when a person drains it: `power_down` would take the drain away with the rest.
+#[test]
+fn a_person_who_drains_a_node_of_a_resting_group_is_heard() {
+    const ICE: &str = "(Code:InsufficientInstanceCapacity)Temporarily disabling node due to insufficient capacity";
+    let mut world = World::new();
+    world.nodes("q1-dy-c1-", 2, "DOWN+CLOUD+POWERED_DOWN");
+    world.reason(NODE, ICE).reason("q1-dy-c1-2", ICE);
+    world.pass();
+    world.state(NODE, "DOWN+CLOUD+DRAIN+POWERED_DOWN").reason(NODE, "bad disk, ticket 4711");
+    let decision = world.pass();
+    assert_eq!(lines(&decision.actions), [""; 0]);
+    assert_eq!(notes(&decision), ["powered down and drained by a person, left so: q1-dy-c1-1"]);
+    // The rest is over: for the other one.
+    let actions: Vec<String> = (0..12).flat_map(|_| world.pass_lines()).collect();
+    assert!(!actions.is_empty() && actions.iter().all(|line| line.contains("q1-dy-c1-2")), "{actions:?}");
+    // What is behind it goes all the same, as behind any node that was not up in time.
+    world.back(NODE, "i-1", InstanceState::Running, LONG);
+    assert!(world.pass_lines().contains(&format!("terminate i-1 of {NODE}")));
+}
+
 /// Killed between the order that sets a node down and the one that brings it back.
 #[test]
 fn a_node_that_we_have_set_down_comes_back_whatever_is_spared() {
