@@ -125,7 +125,7 @@ pub(crate) fn for_stop<'a>(nodes: impl IntoIterator<Item = &'a SlurmNode>) -> Or
             &mut orders.drain
         } else if is_powering_down(state) {
             &mut orders.waiting
-        } else if is_at_rest(state) && !is_down_by_a_person(node) {
+        } else if is_at_rest(state) && !is_to_be_drained(node) {
             if has_foreign_address(node) { &mut orders.reset } else { continue }
         } else {
             take_off(&mut orders, node)
@@ -188,9 +188,11 @@ fn take_off<'o>(orders: &'o mut Orders, node: &SlurmNode) -> &'o mut Vec<String>
     }
 }
 
-/// Off, and to be drained as one that is not down: DOWN ends with any power-down, and clustermgtd ends it.
-fn is_down_by_a_person(node: &SlurmNode) -> bool {
-    node.state.is_down() && held::marked(node).is_some()
+/// Off, set down by a person, and not drained with their words yet: DOWN alone ends with any power-down, and clustermgtd ends it. Where
+/// `idle_on_node_suspend` is not set DOWN outlives the power-down; DRAIN beside it is what was to come of this.
+fn is_to_be_drained(node: &SlurmNode) -> bool {
+    let is_done = node.state.has("DRAIN") && held::what_was_said(node.reason.as_deref()).is_none();
+    node.state.is_down() && !is_done && held::marked(node).is_some()
 }
 
 /// What a person said of a node that Slurm is powering down, or has, and that was drained or down before. Not sooner: DRAIN goes when

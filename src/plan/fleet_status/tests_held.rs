@@ -83,7 +83,10 @@ fn what_a_stop_tells_of_nodes_that_people_set_down() {
         // Off, it would end as DOWN all the same; clustermgtd takes that away from a node.
         ("DOWN+CLOUD+POWERED_DOWN", FAN, ("power_down", Some(DOWN))),
         ("DOWN+CLOUD+POWERED_DOWN+NOT_RESPONDING", FAN, ("power_down", Some(DOWN))),
-        ("DOWN+CLOUD+DRAIN+POWERED_DOWN", SAID, ("power_down", Some(MARK))),
+        // Held already: drained while its group rests, or by a stop where `idle_on_node_suspend` is not set.
+        ("DOWN+CLOUD+DRAIN+POWERED_DOWN", SAID, ("-", None)),
+        ("DOWN+CLOUD+POWERING_DOWN", DOWN, ("drain", Some(FAN))),
+        ("DOWN+CLOUD+POWERED_DOWN", DOWN, ("drain", Some(FAN))),
         // Asked for, on old and new versions.
         ("DOWN+CLOUD+POWER_DOWN+NOT_RESPONDING", DOWN, ("waiting", Some(DOWN))),
         ("DOWN+CLOUD+POWER_DOWN+POWERED_DOWN", DOWN, ("waiting", Some(DOWN))),
@@ -179,15 +182,28 @@ fn nodes_with_the_same_reason_are_told_together() {
 struct Kept {
     state: String,
     reason: Option<String>,
+    /// Without `idle_on_node_suspend`, a power-down leaves DOWN as it is.
+    stays_down: bool,
 }
 
 impl Kept {
+    fn new(state: &str, reason: &str, stays_down: bool) -> Self {
+        Self { state: state.to_owned(), reason: Some(reason.to_owned()), stays_down }
+    }
+
+    /// The state that comes of it.
+    fn becomes(&mut self, next: String) {
+        let is_suspended = State::parse(&next).is_powering_down() && !State::parse(&self.state).is_powering_down();
+        let stays = self.stays_down && is_suspended && self.state.starts_with("DOWN");
+        self.state = if stays { next.replacen("IDLE", "DOWN", 1) } else { next };
+    }
+
     fn as_node(&self) -> SlurmNode {
         node("c5-1", &self.state, "c5-1", self.reason.as_deref())
     }
 
     fn tell(&mut self, what: What, reason: Option<&str>) {
-        self.state = told(&self.state, what);
+        self.becomes(told(&self.state, what));
         match (what, reason) {
             (What::Resume, _) => self.reason = None,
             (_, Some(reason)) => self.reason = Some(reason.to_owned()),
@@ -232,9 +248,9 @@ impl Kept {
         if state.is_powering_down() {
             self.state = self.state.replace("POWERING_DOWN", "POWERED_DOWN");
         } else if state.power_down_requested() && !self.state.starts_with("ALLOCATED") && !self.state.contains("COMPLETING") {
-            self.state = "IDLE+CLOUD+POWERING_DOWN".to_owned();
+            self.becomes("IDLE+CLOUD+POWERING_DOWN".to_owned());
         } else {
-            self.state = scanned(&self.state);
+            self.becomes(scanned(&self.state));
         }
     }
 }
@@ -273,10 +289,10 @@ fn every_state_that_a_person_drained_or_set_down_ends_off_and_drained_with_their
     for state in states.chain(more.map(str::to_owned)) {
         let said = if state.contains("DRAIN") { SAID } else { FAN };
         let is_held = |kept: &Kept| kept.state.contains("DRAIN") || kept.state.starts_with("DOWN");
-        for rounds in 0..5 {
+        for (rounds, stays_down) in (0..5).flat_map(|rounds| [(rounds, false), (rounds, true)]) {
             for carried_out in 0..3 {
                 for starts in [false, true] {
-                    let mut kept = Kept { state: state.clone(), reason: Some(said.to_owned()) };
+                    let mut kept = Kept::new(&state, said, stays_down);
                     stop_word(&mut kept, rounds, usize::MAX);
                     stop_word(&mut kept, 1, carried_out);
                     if starts {
@@ -288,6 +304,8 @@ fn every_state_that_a_person_drained_or_set_down_ends_off_and_drained_with_their
                         }
                     } else {
                         stop_word(&mut kept, 10, usize::MAX);
+                        // The stop comes to its end.
+                        assert_eq!(order(&for_stop([&kept.as_node()])), ("-", None), "{state} {rounds} {carried_out}: {kept:?}");
                     }
                     let story = format!("{state} {rounds} {carried_out} {starts}: {kept:?}");
                     let parsed = State::parse(&kept.state);
@@ -306,7 +324,7 @@ fn every_state_that_a_person_drained_or_set_down_ends_off_and_drained_with_their
 fn what_a_person_resumes_while_the_fleet_stops_is_not_drained_again() {
     for state in ["IDLE+CLOUD+DRAIN", "ALLOCATED+CLOUD+DRAIN", "DOWN+CLOUD+DRAIN"] {
         for rounds in 0..6 {
-            let mut kept = Kept { state: state.to_owned(), reason: Some(SAID.to_owned()) };
+            let mut kept = Kept::new(state, SAID, false);
             stop_word(&mut kept, rounds, usize::MAX);
             kept.state = kept.state.replace("+DRAIN", "").replace("DOWN+CLOUD", "IDLE+CLOUD");
             kept.reason = None;

@@ -7,6 +7,12 @@ use crate::plan::fleet_status::{to_be_drained_again, what_was_said};
 
 const AGAIN: &str = "a person had drained it, or set it down, before the fleet was stopped";
 const BEGUN: &str = "a stop of the fleet has only begun to power it down";
+const WAITED: &str = "a power-down with a person's mark";
+
+const NEVER_BEGUN: &str = "slurmctld does not begin the power-down that a stop of the fleet asked for";
+
+/// So many passes slurmctld has for a power-down that was asked for. Then it is asked again, and what stands behind the node goes.
+const PASSES: u32 = 10;
 
 pub(super) fn drain_again(draft: &mut Draft<'_>) {
     for index in 0..draft.facts.len() {
@@ -26,6 +32,12 @@ pub(super) fn drain_again(draft: &mut Draft<'_>) {
         } else if !is_asked_for || state::has_job(state) || state.is_powering_up() {
             // What is left of a Reason on a node that is up again; the end of a job is waited for by other rules.
             continue;
+        }
+        if is_asked_for && to_be_drained_again(node).is_none() && draft.seen(facts.name, WAITED) > PASSES {
+            draft.order(facts.name, Order::PowerDown, reason, NEVER_BEGUN);
+            if let Some(instance) = facts.backing.instance().filter(|instance| instance.state.is_live()) {
+                draft.terminate(&instance.id, Some(facts.name), NEVER_BEGUN);
+            }
         }
         draft.handle(facts.name);
     }
@@ -72,6 +84,21 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// What the instance behind it costs does not wait for a slurmctld that never begins.
+    #[test]
+    fn a_power_down_that_never_begins_is_asked_for_again_and_its_instance_goes() {
+        for node in ["q1-dy-c1-1", "q1-st-c1-1"] {
+            let mut world = World::new();
+            world.node(node, "DOWN+CLOUD+POWER_DOWN+POWERED_DOWN").reason(node, DOWN);
+            world.back(node, "i-1", InstanceState::Running, LONG);
+            for _ in 0..super::PASSES {
+                assert_eq!(lines(&world.pass().actions), [""; 0]);
+            }
+            let expected = [format!("power_down {node} reason {DOWN:?}"), format!("terminate i-1 of {node}")];
+            assert_eq!(lines(&world.pass().actions), expected);
         }
     }
 

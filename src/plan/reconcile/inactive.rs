@@ -1,7 +1,7 @@
 //! Partitions that are out of service: by a stopped fleet, by protected mode, or by hand. Nothing of ours runs there for long.
 
 use super::facts::Backing;
-use super::{Draft, Order, What, state, stuck, sync};
+use super::{Draft, Order, What, state, stuck, sync, unhealthy};
 use crate::model::cluster::PartitionState;
 use crate::model::instance::Instance;
 use crate::plan::reasons::{INACTIVE, STOPPING};
@@ -52,7 +52,8 @@ pub(super) fn started(draft: &mut Draft<'_>) {
 fn stop(draft: &mut Draft<'_>, index: usize) {
     let facts = draft.facts[index];
     let state = &facts.node.state;
-    if !state::is_off(state) && !state::is_powering_down(state) {
+    let is_on = !state::is_off(state) && !state::is_powering_down(state);
+    if is_on && !unhealthy::is_kept(&facts) {
         // The end of a job waits for its node's epilog, and this pass terminates the instance.
         if state::has_job(state) || state.is_down() {
             return draft.take_down(index, STOPPING, STOPPED);
@@ -117,7 +118,7 @@ fn take_out(draft: &mut Draft<'_>, index: usize) {
         return;
     }
     let comes_by_itself = state.power_down_requested() && !state::is_down(state);
-    if comes_by_itself || facts.has_live_claim(draft.snapshot) || state.has("POWER_UP") {
+    if comes_by_itself || facts.has_live_claim(draft.snapshot) || state.has("POWER_UP") || unhealthy::is_kept(&facts) {
         return;
     }
     // Where down nodes stay down, only what is left behind one is cleared away.

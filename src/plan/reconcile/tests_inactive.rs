@@ -153,6 +153,20 @@ fn a_node_that_stays_down_in_a_stopped_fleet_is_resumed() {
     assert_eq!(world.pass_lines()[0], format!("resume {NODE}"));
 }
 
+/// B126, B96. Where `idle_on_node_suspend` is off a stop leaves it so; a person may also have drained it while its group rests.
+#[test]
+fn a_node_that_is_down_off_and_drained_by_a_person_is_left_so() {
+    for fleet in [FleetStatus::Stopped, FleetStatus::Running] {
+        let mut world = inactive("DOWN+CLOUD+DRAIN+POWERED_DOWN");
+        world.reason(NODE, "bad disk, ticket 4711").snapshot.fleet = fleet;
+        for _ in 0..5 {
+            assert_eq!(world.pass_lines(), [""; 0], "{fleet:?}");
+        }
+        world.state(NODE, "DOWN+CLOUD+POWERED_DOWN");
+        assert!(!world.pass_lines().is_empty(), "not drained, {fleet:?}");
+    }
+}
+
 #[test]
 fn an_entry_whose_instance_is_gone_ends_in_a_stopped_fleet() {
     let mut world = World::new();

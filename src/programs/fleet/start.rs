@@ -52,7 +52,8 @@ pub(super) async fn start(crew: &mut Crew<'_>) -> Result<(), String> {
             "these nodes could not be made ready in time; clustermgtd goes on with them"
         );
     }
-    if daemon_lock::clustermgtd_runs(crew.context.store.dir()) {
+    let upkeep = &crew.context.settings.clustermgtd.upkeep;
+    if !upkeep.disabled && daemon_lock::clustermgtd_runs(crew.context.store.dir()) {
         return Ok(());
     }
     drain_the_rest(crew, left).await.map_err(not_started)
