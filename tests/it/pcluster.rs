@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use slurm_ec2_testkit::dynamodb::{self, Table};
@@ -491,7 +491,9 @@ fn a_newer_resume_keeps_its_address() {
     // It has asked before this suspend looked.
     let head = Head::up(Behaviour::default(), "apple-dy-core-[1-2]");
     let mut mapping = head.site.mapping();
-    mapping["nodes"][node]["requested"] = json!("2099-01-01T00:00:00Z");
+    // Later than the suspend begins, and no later than a right clock may be ahead (B127).
+    let requested = humantime::format_rfc3339_millis(SystemTime::now() + Duration::from_secs(100));
+    mapping["nodes"][node]["requested"] = json!(requested.to_string());
     head.site.write("state/mapping.json", &mapping.to_string());
     head.site.scontrol("state", "IDLE+CLOUD+POWERED_DOWN\n");
     let before = head.site.updates().len();
