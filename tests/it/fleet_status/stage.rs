@@ -12,7 +12,7 @@ use slurm_ec2_testkit::ec2::Behaviour;
 use crate::site::{GROUP, Ran, Site, finished};
 
 /// What a test waits for must come; this is only the end of a test that fails.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 pub const OFF: &str = "IDLE+CLOUD+POWERED_DOWN";
 pub const BOOTING: &str = "ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP";
