@@ -6,15 +6,17 @@
 
 pub mod stage;
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::process::Child;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use slurm_ec2_testkit::ec2::{Behaviour, InstanceChange, Rule, State};
 
-use crate::site::finished;
+use crate::site::{Site, finished};
 use stage::Fate::{Early, Late, Never};
 use stage::Stop::{After, AfterUpdate, Before, BeforeUpdate, Scontrol};
 use stage::{
@@ -426,17 +428,23 @@ fn b33_s03_suspended_and_resumed_while_it_is_launched() {
 #[test]
 fn b19_the_last_word_to_slurm_is_of_the_instance_that_counts() {
     let site = stage::site(Behaviour::default(), PLAIN, RUN_INSTANCES);
-    let armed = BeforeUpdate(1).arm(&site);
-    let mut first = site.spawn("slurm_resume", &[SAME]);
-    armed.wait("slurm_resume", &mut first);
-    let old = site.live();
-    succeed(&site, "slurm_resume", SAME);
-    assert_backed(&site, &VICTIMS);
+    let (armed, first, old) = asked_again_at(&site, 1);
     armed.let_go();
     join(&site, vec![first]);
     assert!(site.live().is_disjoint(&old), "{}", logs(&site));
     assert_backed(&site, &VICTIMS);
     assert_clean(&site);
+}
+
+/// A run that stands at its n-th word to slurmctld, with the instances that it has launched; a second run has replaced them.
+fn asked_again_at(site: &Site, update: usize) -> (stage::Armed<'_>, Child, BTreeSet<String>) {
+    let armed = BeforeUpdate(update).arm(site);
+    let mut first = site.spawn("slurm_resume", &[SAME]);
+    armed.wait("slurm_resume", &mut first);
+    let old = site.live();
+    succeed(site, "slurm_resume", SAME);
+    assert_backed(site, &VICTIMS);
+    (armed, first, old)
 }
 
 /// As above, but the first run is killed while slurmctld takes its word: any next program has the last one.
@@ -445,12 +453,7 @@ fn b19_b40_killed_while_it_tells_of_an_older_instance() {
     each(&Next::ALL, |next| {
         let site = stage::site(Behaviour::default(), PLAIN, RUN_INSTANCES);
         // Of the addresses; the first one is of the instances' ids.
-        let armed = BeforeUpdate(2).arm(&site);
-        let mut first = site.spawn("slurm_resume", &[SAME]);
-        armed.wait("slurm_resume", &mut first);
-        let old = site.live();
-        succeed(&site, "slurm_resume", SAME);
-        assert_backed(&site, &VICTIMS);
+        let (armed, mut first, old) = asked_again_at(&site, 2);
         stage::kill(&mut first);
         armed.let_go();
         next.run(&site);

@@ -1,9 +1,9 @@
 //! What a person drained or set down stays out of service when the fleet stops: nodes in, the Reasons to tell Slurm out.
 //!
-//! Slurm drops DRAIN and DOWN when it powers a node down. It keeps the Reason, until `state=resume` takes that away (docs/slurm-notes.md). So the
-//! order that takes such a node off says in its Reason that the node was so, and why; whoever finds that Reason on a node that goes
-//! off or is off drains it, with what the person said. Nothing else remembers it: order and mark come into Slurm as one, whatever
-//! ends a program in between, and a person who resumes the node has taken the mark away.
+//! Slurm drops DRAIN and DOWN when it powers a node down. It keeps the Reason, until `state=resume` takes that away
+//! (docs/slurm-notes.md). So the order that takes such a node off says in its Reason that the node was so, and why; whoever finds that
+//! Reason on a node that goes off or is off drains it, with what the person said. Nothing else remembers it: order and mark come into
+//! Slurm as one, whatever ends a program in between, and a person who resumes the node has taken the mark away.
 
 use crate::model::node::SlurmNode;
 use crate::plan::reasons::{self, STOPPING};

@@ -25,15 +25,12 @@ pub(super) fn drain_again(draft: &mut Draft<'_>) {
         let is_asked_for = state.power_down_requested();
         if let Some(said) = to_be_drained_again(node) {
             draft.order(facts.name, Order::Drain, Some(said), AGAIN);
-        } else if state.is_down() {
-            if !is_asked_for {
-                draft.order(facts.name, Order::PowerDown, reason, BEGUN);
-            }
-        } else if !is_asked_for || state::has_job(state) || state.is_powering_up() {
+        } else if state.is_down() && !is_asked_for {
+            draft.order(facts.name, Order::PowerDown, reason, BEGUN);
+        } else if !is_asked_for || (!state.is_down() && (state::has_job(state) || state.is_powering_up())) {
             // What is left of a Reason on a node that is up again; the end of a job is waited for by other rules.
             continue;
-        }
-        if is_asked_for && to_be_drained_again(node).is_none() && draft.seen(facts.name, WAITED) > PASSES {
+        } else if draft.seen(facts.name, WAITED) > PASSES {
             draft.order(facts.name, Order::PowerDown, reason, NEVER_BEGUN);
             if let Some(instance) = facts.backing.instance().filter(|instance| instance.state.is_live()) {
                 draft.terminate(&instance.id, Some(facts.name), NEVER_BEGUN);

@@ -389,8 +389,8 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the calls of scontrol that a killed program began have ended: else an old address could reach Slurm after a new one. One that
-/// has not become scontrol yet is known by its folder, which it has from the program.
+/// Waits until the calls of scontrol that a killed program began have ended: else an old address could reach Slurm after a new one. One
+/// that has not become scontrol yet is known by its folder, which it has from the program.
 #[track_caller]
 pub fn wait_for_scontrol(site: &Site) {
     let ours = site.path("bin").display().to_string();

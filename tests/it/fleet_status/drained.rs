@@ -78,22 +78,26 @@ fn b126_what_a_person_drained_is_drained_after_a_stop_and_a_start() {
 
 #[test]
 fn b126_killed_anywhere_a_stop_or_a_start_drains_again() {
-    for update in 1..9 {
+    killed_anywhere(1..9, with_drained_nodes, |fleet, then, story| {
+        for node in ["c5-1", "c5-2", "c5-3"] {
+            let (state, reason) = fleet.state_and_reason(node);
+            assert!(state.contains("DRAIN") && reason.as_deref() == Some(REASON), "{story} {node} {state} {reason:?}");
+        }
+        if then == "stop" {
+            assert_drained(fleet);
+        }
+    });
+}
+
+/// A stop is killed at each of these updates; a stop or a start goes on. `check` is told which, and of what case.
+fn killed_anywhere(updates: std::ops::Range<usize>, with: fn() -> Fleet, check: impl Fn(&Fleet, &str, &str)) {
+    for update in updates {
         for then in ["stop", "start"] {
-            let fleet = with_drained_nodes();
+            let fleet = with();
             interrupt(&fleet, update, false, || assert_eq!(fleet.fleet(&["stop"]).code, Some(0)));
             let ran = fleet.fleet(&[then]);
             assert_eq!(ran.code, Some(0), "{}\n{}", ran.stderr, fleet.site.log("slurm-ec2"));
-            for node in ["c5-1", "c5-2", "c5-3"] {
-                let (state, reason) = fleet.state_and_reason(node);
-                assert!(
-                    state.contains("DRAIN") && reason.as_deref() == Some(REASON),
-                    "{update} {then} {node} {state} {reason:?}"
-                );
-            }
-            if then == "stop" {
-                assert_drained(&fleet);
-            }
+            check(&fleet, then, &format!("{update} {then}"));
         }
     }
 }
@@ -166,20 +170,14 @@ fn b126_what_a_person_set_down_is_drained_after_a_stop_and_a_start() {
 
 #[test]
 fn b126_killed_anywhere_what_a_person_set_down_stays_out_of_service() {
-    for update in 1..6 {
-        for then in ["stop", "start"] {
-            let fleet = with_down_nodes();
-            interrupt(&fleet, update, false, || assert_eq!(fleet.fleet(&["stop"]).code, Some(0)));
-            let ran = fleet.fleet(&[then]);
-            assert_eq!(ran.code, Some(0), "{}\n{}", ran.stderr, fleet.site.log("slurm-ec2"));
-            for node in ["c5-1", "c5-2"] {
-                let (state, reason) = fleet.state_and_reason(node);
-                // A start leaves those down that nobody has told yet.
-                let is_out = state.contains("DRAIN") || (then == "start" && state.starts_with("DOWN"));
-                assert!(is_out && reason.as_deref() == Some(REASON), "{update} {then} {node} {state} {reason:?}");
-            }
+    killed_anywhere(1..6, with_down_nodes, |fleet, then, story| {
+        for node in ["c5-1", "c5-2"] {
+            let (state, reason) = fleet.state_and_reason(node);
+            // A start leaves those down that nobody has told yet.
+            let is_out = state.contains("DRAIN") || (then == "start" && state.starts_with("DOWN"));
+            assert!(is_out && reason.as_deref() == Some(REASON), "{story} {node} {state} {reason:?}");
         }
-    }
+    });
 }
 
 /// A stop was killed behind its order to power a drained node down, and slurmctld does not begin with that.
